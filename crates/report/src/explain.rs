@@ -8,14 +8,13 @@ use std::cmp::Reverse;
 use serde::{Serialize, Serializer};
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::verdict::{Confidence, Judgement, Severity, Verdict};
+use gpuprobe_engine::verdict::{Confidence, Severity, Verdict};
 use gpuprobe_model::text::{printable, size};
 
 use crate::Report;
-use crate::cudatrace::Cudatrace;
 use crate::memleak::{Memleak, ProcessReport, PytorchReport, SiteReport};
 use crate::owners::OwnerReport;
-use crate::words::{age, plural};
+use crate::words::{age, amount, plural};
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;
@@ -227,52 +226,47 @@ fn of_nvml(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<V
         let watched = seconds(memleak.options.since_start_ns());
         let has = format!("has {} on the GPU", size(nvml.used_bytes));
         // Of processes that are not traced, nothing is known about launches.
-        let launches = report
-            .cudatrace
-            .as_ref()
-            .filter(|_| memleak.options.host_wide);
-        let has_launched =
-            |known: &Cudatrace| known.processes.iter().any(|p| p.who.pid == process.pid);
-        let (verdict, said) = match launches.map(has_launched) {
-            Some(false) => (
-                Verdict::IdleContext,
-                format!("{has} and has launched nothing for {watched}"),
-            ),
-            _ => (
-                Verdict::Outside,
-                format!("{has}, and has allocated nothing for {watched}"),
-            ),
+        let trace = report.cudatrace.as_ref();
+        let trace = trace.filter(|_| memleak.options.host_wide);
+        let is_idle = trace.is_some_and(|trace| {
+            let mut launchers = trace.processes.iter();
+            launchers.all(|one| one.who.pid != process.pid)
+        });
+        let (verdict, did) = match is_idle {
+            true => (Verdict::IdleContext, " and has launched nothing"),
+            false => (Verdict::Outside, ", and has allocated nothing"),
         };
+        let said = format!("{has}{did} for {watched}");
         return vec![say(process, verdict, nvml.used_bytes, said)];
     }
-    let context = nvml.context_bytes.map(|bytes| {
+    let mut all = Vec::new();
+    if let Some(bytes) = nvml.context_bytes {
         let said = format!("context {}", size(bytes));
-        say(process, Verdict::Context, bytes, said)
-    });
-    let context_bytes = nvml.context_bytes.unwrap_or(0);
+        all.push(say(process, Verdict::Context, bytes, said));
+    }
     let other = u64::try_from(nvml.other_bytes).unwrap_or(0);
-    let bytes = other.saturating_sub(context_bytes);
-    let outside = (bytes >= LITTLE).then(|| {
+    let bytes = other.saturating_sub(nvml.context_bytes.unwrap_or(0));
+    if bytes >= LITTLE {
         let what = match process.from_start {
             true => "code, what allocations are rounded up to, other APIs",
             false => "from before gpuprobe attached, a context, or outside CUDA",
         };
         let said = format!("{} at no call site: {what}", size(bytes));
-        say(process, Verdict::Outside, bytes, said)
-    });
-    context.into_iter().chain(outside).collect()
+        all.push(say(process, Verdict::Outside, bytes, said));
+    }
+    all
 }
 
 fn imported(process: &ProcessReport) -> Option<VerdictReport> {
-    let bytes = process.live.imported_bytes;
-    let count = process.live.imported_allocations;
-    let allocations = plural(count, "allocation");
-    let said = format!("{} in {allocations} of other processes", size(bytes));
-    let one = VerdictReport {
+    let (bytes, count) = (
+        process.live.imported_bytes,
+        process.live.imported_allocations,
+    );
+    let said = format!("{} of other processes", amount(bytes, count));
+    (count > 0).then(|| VerdictReport {
         allocations: count,
         ..say(process, Verdict::Shared, bytes, said)
-    };
-    (count > 0).then_some(one)
+    })
 }
 
 /// Contexts that the program made besides those of its devices.
@@ -280,31 +274,26 @@ fn contexts(process: &ProcessReport) -> Option<VerdictReport> {
     let found = process.contexts.as_ref()?;
     let live = plural(found.blocks, "context");
     let freed = plural(found.frees, "other");
-    let span = seconds(found.span_ns);
-    let one = match found.verdict.is_growth() {
-        true => VerdictReport {
-            confidence: found.confidence,
-            since_ns: found.since_ns,
-            grade: Verdict::ContextsLeft.severity(found.confidence),
-            ..say(
-                process,
-                Verdict::ContextsLeft,
-                0,
-                format!(
-                    "{live} made and not destroyed in {span}, no sign of levelling off; {freed} destroyed"
-                ),
-            )
-        },
-        false => say(
-            process,
-            Verdict::Context,
-            0,
-            format!("{live} made by the program and not destroyed, {freed} destroyed"),
-        ),
+    let found_growth = Some(found).filter(|found| found.verdict.is_growth());
+    let (verdict, said) = match found_growth {
+        Some(found) => {
+            let span = seconds(found.span_ns);
+            let made = format!("{live} made and not destroyed in {span}");
+            let said = format!("{made}, no sign of levelling off; {freed} destroyed");
+            (Verdict::ContextsLeft, said)
+        }
+        None => {
+            let made = format!("{live} made by the program and not destroyed");
+            (Verdict::Context, format!("{made}, {freed} destroyed"))
+        }
     };
+    let confidence = found_growth.map_or(Confidence::Certain, |found| found.confidence);
     Some(VerdictReport {
+        confidence,
+        since_ns: found_growth.map_or(0, |found| found.since_ns),
+        grade: verdict.severity(confidence),
         allocations: found.blocks,
-        ..one
+        ..say(process, verdict, 0, said)
     })
 }
 
@@ -317,30 +306,26 @@ fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
     if cached == 0 || judged.any(|judged| judged.verdict.is_growth()) {
         return None;
     }
-    let keeps = format!(
-        "PyTorch's allocator of cuda:{} keeps {} of {} for reuse",
-        pool.device,
-        size(cached),
-        size(pool.reserved_bytes)
-    );
-    if found.is_leak() {
-        let span = seconds(found.span_ns);
-        let said = format!(
-            "{keeps}: what it takes from CUDA grows, for {span}, and what it hands out does not"
-        );
-        return Some(VerdictReport {
-            confidence: found.confidence,
-            bytes_per_second: found.bytes_per_second,
-            since_ns: found.since_ns,
-            ..say(process, Verdict::Fragmentation, cached, said)
-        });
-    }
-    let quiet = seconds(found.quiet_ns);
-    let said = format!("{keeps}: what it has from CUDA has not grown for {quiet}");
+    let (device, kept, all) = (pool.device, size(cached), size(pool.reserved_bytes));
+    let keeps = format!("PyTorch's allocator of cuda:{device} keeps {kept} of {all} for reuse");
+    let (quiet, span) = (seconds(found.quiet_ns), seconds(found.span_ns));
+    let leak = Some(found).filter(|found| found.is_leak());
+    let (verdict, said) = match leak {
+        Some(_) => (
+            Verdict::Fragmentation,
+            format!("what it takes from CUDA grows, for {span}, and what it hands out does not"),
+        ),
+        None => (
+            Verdict::Cache,
+            format!("what it has from CUDA has not grown for {quiet}"),
+        ),
+    };
     Some(VerdictReport {
         confidence: found.confidence,
-        owner: Some("libtorch".to_owned()),
-        ..say(process, Verdict::Cache, cached, said)
+        bytes_per_second: leak.and_then(|found| found.bytes_per_second),
+        since_ns: leak.map_or(0, |found| found.since_ns),
+        owner: leak.is_none().then(|| "libtorch".to_owned()),
+        ..say(process, verdict, cached, format!("{keeps}: {said}"))
     })
 }
 
@@ -366,131 +351,100 @@ fn pinned(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
     })
 }
 
-/// The sites of a process, or those of its tensors on a device.
-#[derive(Clone, Copy)]
-struct Sites<'a> {
-    process: &'a ProcessReport,
-    memleak: &'a Memleak,
-    all: &'a [SiteReport],
-    device: Option<u16>,
-}
-
 /// The verdicts on all sites of a process: of the segments of allocators, tensors tell.
 fn judged_sites(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport> {
     let pools = process.pytorch.iter().chain(&process.tensorflow);
     let tells = pools.clone().next().is_some();
-    let own = Sites {
-        process,
-        memleak,
-        all: process.listed(),
-        device: None,
-    };
-    let tensors = pools.map(|pool| Sites {
-        all: pool.sites.as_deref().unwrap_or_default(),
-        device: Some(pool.device),
-        ..own
+    let own = process.listed().iter();
+    let own = own.filter(|site| !tells || !site.is_pooled);
+    let tensors = pools.flat_map(|pool| {
+        let sites = pool.sites.iter().flatten();
+        sites.map(|site| (site, Some(pool.device)))
     });
-    let mut verdicts = Vec::new();
-    for sites in std::iter::once(own).chain(tensors) {
-        let is_told = |site: &&SiteReport| tells && sites.device.is_none() && site.is_pooled;
-        let judged = sites.all.iter().filter(|site| !is_told(site));
-        verdicts.extend(judged.filter_map(|site| sites.verdict(site)));
-    }
-    verdicts
+    let all = own.map(|site| (site, None)).chain(tensors);
+    let judged = all.filter_map(|(site, device)| judged_site(process, memleak, site, device));
+    judged.collect()
 }
 
-impl Sites<'_> {
-    fn verdict(&self, site: &SiteReport) -> Option<VerdictReport> {
-        let found = site.judgement.as_ref().filter(|_| site.live.bytes() > 0)?;
-        let verdict = match found.is_leak() || !self.process.exited {
-            true => found.verdict,
-            false => Verdict::NeverFreed,
-        };
-        let things = self.things(site, site.live.allocations());
-        let held = format!("{} in {things}", size(site.live.bytes()));
-        let usual = usual_age(found);
-        let evidence = match found.verdict {
-            Verdict::Plateau => format!("{held}, has not grown for {}", seconds(found.quiet_ns)),
-            Verdict::OneOff => format!("{held}: once, {} ago", seconds(found.span_ns)),
-            Verdict::Cache => {
-                let frees = plural(found.frees, "free");
-                format!("{held}: freed and allocated again, {frees} so far{usual}")
-            }
-            Verdict::FreedLate => {
-                let late = self.things(site, found.blocks);
-                let bytes = size(found.bytes);
-                format!("{bytes} in {late} live far longer than is usual here{usual}")
-            }
-            _ => String::new(),
-        };
-        let evidence = match found.verdict.is_growth() {
-            true => self.growth(site, found),
-            false => vec![evidence],
-        };
-        Some(VerdictReport {
-            confidence: found.confidence,
-            site: Some(site.id),
-            tensors_of_device: self.device,
-            label: Some(site.label.clone()),
-            owner: Some(site.owner.clone()),
-            allocations: found.blocks,
-            bytes_per_second: found.bytes_per_second.filter(|_| found.verdict.is_growth()),
-            since_ns: found.since_ns,
-            evidence,
-            grade: found.severity(),
-            ..say(self.process, verdict, found.bytes, String::new())
-        })
-    }
-
-    /// `480 tensors`, `2 VMM handles`.
-    fn things(&self, site: &SiteReport, count: u64) -> String {
-        let thing = match site.kinds[..] {
-            _ if self.device.is_some() => "tensor",
-            [MemoryKind::Vmm] => "VMM handle",
-            _ => "allocation",
-        };
-        plural(count, thing)
-    }
-
-    fn growth(&self, site: &SiteReport, found: &Judgement) -> Vec<String> {
-        let rate = found.bytes_per_second.unwrap_or(0.0);
-        let span = seconds(found.span_ns);
-        let stay = self.things(site, found.blocks);
-        let growing = format!(
-            "growing {} for {span}, +{}, no sign of levelling off",
-            per_second(rate),
-            size(found.bytes)
-        );
-        let stays = match (found.verdict, found.frees) {
-            (Verdict::GrowingPerCycle, _) => {
-                let cycles = plural(u64::from(found.cycles), "cycle");
-                let each = found.blocks as f64 / f64::from(found.cycles.max(1));
-                format!("{stay} more after {cycles}, {each:.1} each")
-            }
-            (_, 0) => format!("{stay} live, none freed in {span}"),
-            (_, frees) => {
-                let usual = usual_age(found);
-                format!("{stay} stay; {frees} at the same place were freed{usual}")
-            }
-        };
-        let mut evidence = vec![growing, stays];
-        if let Some(free) = self.free_bytes().filter(|_| found.is_leak() && rate > 0.0) {
-            let left = seconds((free as f64 / rate * 1e9) as u64);
-            let free = size(free);
-            evidence.push(format!("the GPU's free {free} last {left} at this rate"));
+/// The verdict on a site of a process, or on one of its tensors on a device.
+fn judged_site(
+    process: &ProcessReport,
+    memleak: &Memleak,
+    site: &SiteReport,
+    device: Option<u16>,
+) -> Option<VerdictReport> {
+    let found = site.judgement.as_ref().filter(|_| site.live.bytes() > 0)?;
+    let verdict = match found.is_leak() || !process.exited {
+        true => found.verdict,
+        false => Verdict::NeverFreed,
+    };
+    let thing = match site.kinds[..] {
+        _ if device.is_some() => "tensor",
+        [MemoryKind::Vmm] => "VMM handle",
+        _ => "allocation",
+    };
+    let (bytes, count) = (site.live.bytes(), site.live.allocations());
+    let held = format!("{} in {}", size(bytes), plural(count, thing));
+    let (stay, span) = (plural(found.blocks, thing), seconds(found.span_ns));
+    let usual = found.usual_age_ns.map(seconds);
+    let usual = usual.map_or(String::new(), |age| format!(", nearly all within {age}"));
+    let frees = found.frees;
+    let said = match found.verdict {
+        Verdict::Plateau => format!("{held}, has not grown for {}", seconds(found.quiet_ns)),
+        Verdict::OneOff => format!("{held}: once, {span} ago"),
+        Verdict::Cache => {
+            let frees = plural(frees, "free");
+            format!("{held}: freed and allocated again, {frees} so far{usual}")
         }
-        evidence
+        Verdict::FreedLate => {
+            let bytes = size(found.bytes);
+            format!("{bytes} in {stay} live far longer than is usual here{usual}")
+        }
+        Verdict::GrowingPerCycle => {
+            let cycles = plural(u64::from(found.cycles), "cycle");
+            let each = found.blocks as f64 / f64::from(found.cycles.max(1));
+            format!("{stay} more after {cycles}, {each:.1} each")
+        }
+        Verdict::Growing if frees == 0 => format!("{stay} live, none freed in {span}"),
+        Verdict::Growing => format!("{stay} stay; {frees} at the same place were freed{usual}"),
+        _ => String::new(),
+    };
+    let mut evidence = vec![said];
+    let rate = found.bytes_per_second.filter(|_| found.verdict.is_growth());
+    if found.verdict.is_growth() {
+        let (rate, grown) = (rate.unwrap_or(0.0), size(found.bytes));
+        let rate_text = per_second(rate);
+        let growing = format!("growing {rate_text} for {span}, +{grown}, no sign of levelling off");
+        evidence.insert(0, growing);
+        let free = free_bytes(process, memleak).filter(|_| found.is_leak() && rate > 0.0);
+        evidence.extend(free.map(|free| {
+            let left = seconds((free as f64 / rate * 1e9) as u64);
+            format!("the GPU's free {} last {left} at this rate", size(free))
+        }));
     }
+    Some(VerdictReport {
+        confidence: found.confidence,
+        site: Some(site.id),
+        tensors_of_device: device,
+        label: Some(site.label.clone()),
+        owner: Some(site.owner.clone()),
+        allocations: found.blocks,
+        bytes_per_second: rate,
+        since_ns: found.since_ns,
+        evidence,
+        grade: found.severity(),
+        ..say(process, verdict, found.bytes, String::new())
+    })
+}
 
-    /// Free bytes of the only GPU that the process uses, if NVML tells.
-    fn free_bytes(&self) -> Option<u64> {
-        let [share] = self.process.gpus[..] else {
-            return None;
-        };
-        let mut gpus = self.memleak.gpus.iter();
-        let gpu = gpus.find(|gpu| Some(gpu.index) == share.index)?;
-        Some(gpu.total_bytes?.saturating_sub(gpu.used_bytes?))
-    }
+/// Free bytes of the only GPU that the process uses, if NVML tells.
+fn free_bytes(process: &ProcessReport, memleak: &Memleak) -> Option<u64> {
+    let [share] = process.gpus[..] else {
+        return None;
+    };
+    let mut gpus = memleak.gpus.iter();
+    let gpu = gpus.find(|gpu| Some(gpu.index) == share.index)?;
+    Some(gpu.total_bytes?.saturating_sub(gpu.used_bytes?))
 }
 
 /// `12.4 MiB/s`; of less than one a second, by the hour.
@@ -499,9 +453,4 @@ fn per_second(bytes: f64) -> String {
         true => format!("{}/h", size((bytes * 3600.0) as u64)),
         false => format!("{}/s", size(bytes as u64)),
     }
-}
-
-fn usual_age(found: &Judgement) -> String {
-    let usual = found.usual_age_ns.map(seconds);
-    usual.map_or(String::new(), |age| format!(", nearly all within {age}"))
 }

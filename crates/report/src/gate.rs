@@ -95,8 +95,6 @@ pub struct GateResult {
     pub tolerated_bytes: u64,
     /// Memory that is no leak, by the reason, with its number of call stacks.
     pub excused: Vec<(String, u64, Total)>,
-    /// Patterns of files that nothing matched, and their places.
-    pub unused: Vec<(String, String)>,
     /// Processes that have not ended.
     pub running: u64,
     /// Where `JUnit` XML is to be written.
@@ -140,7 +138,7 @@ impl Gate {
     pub fn open(config: &GateConfig) -> Result<Self> {
         let typed = config.ignored.iter().map(|text| Pattern {
             text: text.clone(),
-            ..Pattern::default()
+            name: text.clone(),
         });
         let mut patterns: Vec<_> = typed.collect();
         for path in &config.suppressions {
@@ -169,15 +167,11 @@ impl Gate {
         if let Some(baseline) = self.baseline {
             compare(baseline, &mut all);
         }
-        let mut used = vec![false; self.patterns.len()];
         let mut leaks = Vec::new();
         let mut result = self.result;
         for mut leak in all {
-            if let Some(number) = self.patterns.iter().position(|one| one.matches(&leak)) {
-                used[number] = true;
-                let Pattern { text, reason, .. } = &self.patterns[number];
-                let name = printable(reason.as_ref().unwrap_or(text));
-                leak.excuse = Some(format!("suppressed ({name})"));
+            if let Some(pattern) = self.patterns.iter().find(|one| one.matches(&leak)) {
+                leak.excuse = Some(format!("suppressed ({})", printable(&pattern.name)));
             }
             let Some(why) = &leak.excuse else {
                 leaks.push(leak);
@@ -196,11 +190,6 @@ impl Gate {
         for leak in &result.leaks {
             result.leaked.merge(leak.amount);
         }
-        let patterns = self.patterns.into_iter().zip(used);
-        let unused = patterns.filter(|(_, is_used)| !is_used);
-        result.unused = unused
-            .filter_map(|(pattern, _)| Some((pattern.text, pattern.place?)))
-            .collect();
         let processes = memleak.processes.iter().filter(|process| process.traced);
         let running = processes.filter(|process| !process.exited && !is_of_file);
         result.running = running.count() as u64;

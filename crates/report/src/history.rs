@@ -16,22 +16,27 @@ const LEAST_WINDOW_NS: u64 = 1_000_000_000;
 /// Figures of the reports of a run so far.
 #[derive(Debug, Default)]
 pub struct History {
-    processes: HashMap<u32, PastReport>,
+    processes: HashMap<ProcessKey, PastReport>,
     /// Whether a report was made.
     has_reported: bool,
+}
+
+/// Id of a process, and when it was first seen: several may have one id in turn.
+type ProcessKey = (u32, Option<u64>);
+
+fn key(process: &Process) -> ProcessKey {
+    (process.pid, process.first_seen_ns)
 }
 
 /// Figures of a process in the last report.
 #[derive(Debug, Default)]
 struct PastReport {
-    /// Distinguishes processes with the same PID.
-    first_seen_ns: Option<u64>,
     bytes: u64,
     /// Live memory of each call site, if the report listed them: of the process, and of tensors by device.
     sites: Option<HashMap<Option<u16>, Vec<Total>>>,
     /// Times and bytes of GPU memory at earlier reports, within a minute.
     recent: VecDeque<(u64, u64)>,
-    nvml: Option<(u64, NvmlUsage)>,
+    nvml: Option<NvmlUsage>,
 }
 
 impl History {
@@ -45,13 +50,7 @@ impl History {
             .map(|process| (process.pid, process))
             .collect();
         for process in ledger.live_processes() {
-            let past = self.processes.entry(process.pid).or_default();
-            if past.first_seen_ns != process.first_seen_ns {
-                *past = PastReport {
-                    first_seen_ns: process.first_seen_ns,
-                    ..PastReport::default()
-                };
-            }
+            let past = self.processes.entry(key(process)).or_default();
             past.bytes = process.totals.sums.gpu.bytes;
             let listed = listed.get(&process.pid);
             let has_sites = listed.is_some_and(|listed| listed.has_details);
@@ -61,18 +60,15 @@ impl History {
             while past.recent.front().is_some_and(is_old) {
                 past.recent.pop_front();
             }
-            if let Some(nvml) = listed.and_then(|listed| listed.nvml) {
-                past.nvml = Some((now_ns, nvml));
-            }
+            past.nvml = listed.and_then(|listed| listed.nvml).or(past.nvml);
         }
         // Ended processes are reported once more at the end.
-        let known: HashSet<u32> = ledger.processes(true).map(|process| process.pid).collect();
-        self.processes.retain(|pid, _| known.contains(pid));
+        let known: HashSet<_> = ledger.processes(true).map(key).collect();
+        self.processes.retain(|key, _| known.contains(key));
     }
 
     fn past(&self, process: &Process) -> Option<&PastReport> {
-        let past = self.processes.get(&process.pid)?;
-        (past.first_seen_ns == process.first_seen_ns).then_some(past)
+        self.processes.get(&key(process))
     }
 
     /// Change of the GPU memory of `process` since the last report, bytes; `None` if there was no
@@ -113,8 +109,8 @@ impl History {
         Some(clamp(change * i128::from(WINDOW_NS) / i128::from(for_ns)))
     }
 
-    /// The last figures from NVML for `process`, and their time.
-    pub(crate) fn nvml(&self, process: &Process) -> Option<(u64, NvmlUsage)> {
+    /// The last figures from NVML for `process`.
+    pub(crate) fn nvml(&self, process: &Process) -> Option<NvmlUsage> {
         self.past(process)?.nvml
     }
 }

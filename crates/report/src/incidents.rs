@@ -365,10 +365,8 @@ fn owners_of(held: &HeldByProcess, symbols: &dyn Symbolize) -> Vec<OwnerReport> 
         let path = owners.of_stack(site.stack.as_deref());
         OwnerReport::new(path.owner(), site.live)
     });
-    let mut known: Vec<_> = sites.collect();
-    known.push(OwnerReport::new(UNKNOWN, held.other_sites.1));
-    known.retain(|owner| owner.allocations > 0);
-    owners::merge_by_owner(known.iter())
+    let others = OwnerReport::new(UNKNOWN, held.other_sites.1);
+    owners::merge_by_owner(sites.chain([others]))
 }
 
 /// PyTorch's own message, and the memory that its allocator had handed out.

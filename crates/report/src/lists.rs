@@ -1,7 +1,7 @@
 //! Lists over the processes of a report, in the order in which every format has them.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::{GpuMemory, Total};
@@ -99,7 +99,7 @@ impl<'a> AllocationRow<'a> {
 }
 
 /// A GPU, and the processes with memory on it, largest first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GpuUsers<'a> {
     /// Index on the host; `None` for processes of which it is not known.
     pub index: Option<u32>,
@@ -113,27 +113,25 @@ pub struct GpuUsers<'a> {
 
 /// The GPUs of the host in their order, then the unknown one. A process that ended and left nothing is not listed.
 pub fn gpus(memleak: &Memleak) -> Vec<GpuUsers<'_>> {
-    let shares = memleak.processes.iter().filter(|p| p.is_listed());
-    let shares = shares.flat_map(|process| process.gpus.iter().map(move |share| (process, *share)));
-    let known = memleak.gpus.iter().map(|gpu| Some(gpu.index));
-    let mut indices: Vec<_> = known
-        .chain(shares.clone().map(|(_, share)| share.index))
-        .collect();
-    indices.sort_by_key(|index| index.unwrap_or(u32::MAX));
-    indices.dedup();
-    let users = |index: Option<u32>| {
-        let mut users: Vec<_> = shares.clone().filter(|(_, s)| s.index == index).collect();
-        users.sort_by_key(|(process, share)| {
+    let mut gpus: BTreeMap<u32, GpuUsers<'_>> = BTreeMap::new();
+    for gpu in &memleak.gpus {
+        let users = gpus.entry(gpu.index).or_default();
+        (users.index, users.memory) = (Some(gpu.index), Some(gpu));
+    }
+    for process in memleak.processes.iter().filter(|p| p.is_listed()) {
+        for share in &process.gpus {
+            let gpu = gpus.entry(share.index.unwrap_or(u32::MAX)).or_default();
+            gpu.index = share.index;
+            gpu.live_bytes = gpu.live_bytes.saturating_add(share.live_bytes);
+            gpu.users.push((process, *share));
+        }
+    }
+    let mut gpus: Vec<_> = gpus.into_values().collect();
+    for gpu in &mut gpus {
+        gpu.users.sort_by_key(|(process, share)| {
             let most = share.used_bytes.unwrap_or(0).max(share.live_bytes);
             (Reverse(most), process.pid)
         });
-        let live = users.iter().map(|(_, share)| share.live_bytes);
-        GpuUsers {
-            index,
-            memory: memleak.gpus.iter().find(|gpu| Some(gpu.index) == index),
-            live_bytes: live.fold(0, u64::saturating_add),
-            users,
-        }
-    };
-    indices.into_iter().map(users).collect()
+    }
+    gpus
 }

@@ -152,13 +152,29 @@ impl Metrics {
         self.add_launches(&mut all, report);
         add_copies(&mut all, report);
         let mut host = host_series(report, own);
-        self.admit(&all, host.values.len());
+        // Two are added last.
+        let limit = self.scope.limits.series;
+        let mut left = limit.saturating_sub(host.values.len() + 2);
+        let count: usize = all.values().map(|one| one.values.len()).sum();
+        if count > left {
+            // What the others are summed as needs room, too.
+            let keys = |one: &SeriesSet| -> Vec<_> {
+                let keys = one.values.keys();
+                keys.map(|key| one.summed(key)).collect()
+            };
+            let summed: HashSet<_> = all.values().flat_map(keys).collect();
+            left = left.saturating_sub(summed.len());
+        }
+        // Those that had series of their own keep them.
+        let admitted = std::mem::take(&mut self.admitted);
+        all.sort_by(|a, _, b, _| admitted.contains(b).cmp(&admitted.contains(a)));
         let mut families = Families::default();
-        let (mut served, mut merged) = (0, 0);
+        let mut merged = 0;
         for (pid, process) in all {
             merged += process.merged;
-            if self.admitted.contains(&pid) {
-                served += process.values.len();
+            if let Some(rest) = left.checked_sub(process.values.len()) {
+                left = rest;
+                self.admitted.insert(pid);
                 process.add_to(&mut families);
                 continue;
             }
@@ -175,11 +191,8 @@ impl Metrics {
                 *value = *known;
             }
         }
-        host.add(
-            "gpuprobe_series",
-            vec![],
-            (served + host.values.len() + 2) as u64,
-        );
+        let served = families.values().map(Vec::len).sum::<usize>() + host.values.len() + 2;
+        host.add("gpuprobe_series", vec![], served as u64);
         host.add("gpuprobe_merged_series", vec![], merged);
         host.add_to(&mut families);
         self.families = Arc::new(families);
@@ -244,36 +257,10 @@ impl Metrics {
                 Some(_) => clean_name(&names::simplify(&kernel.name)),
                 None => UNKNOWN.to_owned(),
             };
-            let series = series_of(
-                all,
-                &Who::new(kernel.pid, kernel.uid, [&kernel.comm, &None, &None]),
-            );
-            series.add(LAUNCHES, vec![("kernel", name)], kernel.launches);
-        }
-    }
-
-    /// Chooses the processes that have series of their own, as many as there is room for beside `fixed` series: those
-    /// that had some first, then by their memory.
-    fn admit(&mut self, all: &ProcessesSeries, fixed: usize) {
-        // Two are added last.
-        let mut left = self.scope.limits.series.saturating_sub(fixed + 2);
-        let count: usize = all.values().map(|one| one.values.len()).sum();
-        if count > left {
-            // What the others are summed as needs room, too.
-            let mut summed = HashSet::new();
-            for process in all.values() {
-                summed.extend(process.values.keys().map(|key| process.summed(key)));
+            if let Some(series) = all.get_mut(&kernel.pid) {
+                series.add(LAUNCHES, vec![("kernel", name)], kernel.launches);
             }
-            left = left.saturating_sub(summed.len());
         }
-        let mut order: Vec<_> = all.iter().collect();
-        order.sort_by_key(|(pid, _)| !self.admitted.contains(*pid));
-        order.retain(|(_, process)| {
-            let is_fitting = process.values.len() <= left;
-            left -= if is_fitting { process.values.len() } else { 0 };
-            is_fitting
-        });
-        self.admitted = order.into_iter().map(|(pid, _)| *pid).collect();
     }
 }
 

@@ -189,38 +189,29 @@ pub(crate) fn held(
     symbols: &dyn Symbolize,
 ) -> (Vec<OwnerReport>, Vec<&'static str>) {
     let mut owners = Owners::new(symbols);
-    let mut sums: HashMap<String, Total> = HashMap::new();
     let mut pools = BTreeSet::new();
-    for site in process.sites.iter().filter(|site| !site.live.is_empty()) {
+    let sites = process.sites.iter().filter(|site| !site.live.is_empty());
+    let sites = sites.map(|site| {
         let path = owners.of_stack(site.stack.as_deref());
         let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
         pools.extend(path.pool(kind));
-        let sum = sums.entry_ref(path.owner()).or_default();
-        sum.merge(site.live.gpu);
-    }
-    sums.retain(|_, sum| sum.allocations > 0);
-    let reports = sums
-        .iter()
-        .map(|(owner, sum)| OwnerReport::new(owner, *sum));
-    (sorted(reports.collect()), pools.into_iter().collect())
+        OwnerReport::new(path.owner(), site.live.gpu)
+    });
+    (merge_by_owner(sites), pools.into_iter().collect())
 }
 
-/// Merges the owners of several processes.
-pub(crate) fn merge_by_owner<'a>(all: impl Iterator<Item = &'a OwnerReport>) -> Vec<OwnerReport> {
-    let mut sums: Vec<OwnerReport> = Vec::new();
-    for one in all {
-        match sums.iter_mut().find(|sum| sum.owner == one.owner) {
+/// What each owner has of all, largest first.
+pub(crate) fn merge_by_owner(all: impl Iterator<Item = OwnerReport>) -> Vec<OwnerReport> {
+    let mut owners: Vec<OwnerReport> = Vec::new();
+    for one in all.filter(|one| one.allocations > 0) {
+        match owners.iter_mut().find(|sum| sum.owner == one.owner) {
             Some(sum) => {
                 sum.bytes = sum.bytes.saturating_add(one.bytes);
                 sum.allocations += one.allocations;
             }
-            None => sums.push(one.clone()),
+            None => owners.push(one),
         }
     }
-    sorted(sums)
-}
-
-fn sorted(mut owners: Vec<OwnerReport>) -> Vec<OwnerReport> {
     owners.sort_by(|a, b| {
         let key = |one: &OwnerReport| (Reverse(one.bytes), Reverse(one.allocations));
         (key(a), &a.owner).cmp(&(key(b), &b.owner))

@@ -41,9 +41,6 @@ fn lines(result: &GateResult) -> Vec<String> {
         let stacks = plural(*stacks, "call stack");
         lines.push(format!("no leak: {} at {stacks} {why}", size(held.bytes)));
     }
-    for (text, place) in &result.unused {
-        lines.push(format!("unused suppression: {} ({place})", printable(text)));
-    }
     if result.running > 0 {
         let running = plural(result.running, "process");
         lines.push(format!("not judged: {running} that still ran"));

@@ -15,14 +15,11 @@ use gpuprobe_os::regular::read_text;
 use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::stem;
 
-/// A pattern, and where it is from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A pattern.
 pub(super) struct Pattern {
     pub(super) text: String,
-    /// Why it is no leak.
-    pub(super) reason: Option<String>,
-    /// File and line; none if it was typed.
-    pub(super) place: Option<String>,
+    /// Why it is no leak, or the pattern.
+    pub(super) name: String,
 }
 
 impl Pattern {
@@ -52,14 +49,11 @@ impl Pattern {
 pub(super) fn read(path: &Path) -> Result<Vec<Pattern>> {
     let text = read_text(path)
         .with_context(|| format!("cannot read the suppressions in {}", path.display()))?;
-    let lines = (1..).zip(text.lines());
-    let patterns = lines.filter_map(|(number, line)| {
-        let (text, reason) = split(line);
-        (!text.is_empty()).then(|| Pattern {
-            text: text.to_owned(),
-            reason: (!reason.is_empty()).then(|| reason.to_owned()),
-            place: Some(format!("{}:{number}", path.display())),
-        })
+    let lines = text.lines().map(split);
+    let lines = lines.filter(|(text, _)| !text.is_empty());
+    let patterns = lines.map(|(text, reason)| Pattern {
+        text: text.to_owned(),
+        name: if reason.is_empty() { text } else { reason }.to_owned(),
     });
     Ok(patterns.collect())
 }

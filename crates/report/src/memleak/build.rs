@@ -1,7 +1,7 @@
 //! Builds the report of live memory from the ledger.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::sites::{Holder, SiteGroups, site_reports};
 use super::threads::thread_reports;
@@ -11,10 +11,9 @@ use super::{
 };
 use crate::owners::{self, OwnerReport, TENSORFLOW, UNKNOWN};
 use crate::{Options, ReportSources};
-use gpuprobe_cuda::{FUNCTIONS, KindSet};
-use gpuprobe_engine::pools::PoolAccount;
+use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
 use gpuprobe_engine::totals::Total;
-use gpuprobe_engine::verdict::{self, Judgement};
+use gpuprobe_engine::verdict;
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::GpuUsage;
 use gpuprobe_model::identity::DeviceIdentity;
@@ -75,19 +74,20 @@ fn add_up(memleak: &mut Memleak, ledger: &Ledger, options: &Options) {
         ..ProcessReport::default()
     };
     let rest = options.is_final.then_some(&rest);
+    let mut kinds: BTreeMap<MemoryKind, Total> = BTreeMap::new();
     let mut owners = Vec::new();
     for process in memleak.processes.iter().chain(rest) {
         memleak.live.add(&process.live);
         for &(kind, total) in &process.kinds.0 {
-            memleak.kinds.add(kind, total);
+            kinds.entry(kind).or_default().merge(total);
         }
         for device in &process.devices {
             add_device(&mut memleak.devices, device);
         }
-        owners.extend(&process.owners);
+        owners.extend_from_slice(&process.owners);
     }
-    let owners = owners.into_iter();
-    memleak.owners = owners::merge_by_owner(owners.filter(|owner| owner.allocations > 0));
+    memleak.kinds = LiveByKind(kinds.into_iter().collect());
+    memleak.owners = owners::merge_by_owner(owners.into_iter());
 }
 
 fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {
@@ -104,11 +104,7 @@ fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> De
 /// process's device index.
 fn add_device(devices: &mut Vec<DeviceReport>, device: &DeviceReport) {
     let same = |d: &&mut DeviceReport| {
-        if device.uuid.is_some() || d.uuid.is_some() {
-            d.uuid == device.uuid
-        } else {
-            d.device == device.device
-        }
+        d.uuid == device.uuid && (d.uuid.is_some() || d.device == device.device)
     };
     match devices.iter_mut().find(same) {
         Some(sum) => {
@@ -137,8 +133,9 @@ fn process_report(
     let devices: Vec<_> = devices.collect();
     let usage = sources.usage.filter(|_| !process.exited);
     let used = usage.and_then(|usage| usage.processes.get(&process.pid));
-    let (nvml, nvml_age_ns) = nvml_of(process, options, sources);
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
+    let makes_contexts = options.explains && process.made_contexts() > 0;
+    let contexts = makes_contexts.then(|| verdict::judge(&process.contexts_shape(options.now_ns)));
     let mut report = ProcessReport {
         uid: process.uid,
         comm: process.comm.clone(),
@@ -153,7 +150,6 @@ fn process_report(
         peak_time: clock.zip(process.peak_ns).map(|(clock, ns)| clock.wall(ns)),
         peak_age_ns: process.peak_ns.map(age),
         gpus: gpu_shares(&devices, used.map_or(&[], Vec::as_slice)),
-        nvml_age_ns,
         live: process.totals.sums.into(),
         peak_bytes: process.peak_bytes,
         kinds: LiveByKind(process.totals.kinds().collect()),
@@ -161,8 +157,8 @@ fn process_report(
         devices,
         reserved_address_bytes: process.physical.reserved_bytes(),
         modules: process.modules() as u64,
-        nvml,
-        contexts: judge_contexts(process, options),
+        nvml: nvml_of(process, sources),
+        contexts: contexts.flatten(),
         ..ProcessReport::new(process.pid, identity)
     };
     if options.lists(process, sources.scope) {
@@ -188,7 +184,14 @@ fn add_details(
         false => report.functions = sites,
     }
     (report.owners, report.framework_pools) = owners::held(process, sources.symbols);
-    report.pools = process.pools.iter().map(pool_report).collect();
+    let pools = process.pools.iter().map(|pool| PoolReport {
+        pool: pool.handle,
+        device: pool.device(),
+        used_bytes: pool.used.bytes,
+        used_allocations: pool.used.allocations,
+        reserved_bytes: pool.reserved_bytes,
+    });
+    report.pools = pools.collect();
     report.threads = thread_reports(process, &groups, options, sources);
     for allocator in process.tensors.iter() {
         let reports = match allocator.is_pytorch() {
@@ -203,14 +206,6 @@ fn add_details(
     pools.retain(|name| !is_traced || *name != TENSORFLOW);
 }
 
-/// Verdict on the contexts that a process creates, if there are any.
-fn judge_contexts(process: &Process, options: &Options) -> Option<Judgement> {
-    let is_judged = options.explains && process.made_contexts() > 0;
-    is_judged
-        .then(|| verdict::judge(&process.contexts_shape(options.now_ns)))
-        .flatten()
-}
-
 /// How long the process was traced, nanoseconds.
 fn traced_ns(process: &Process, options: &Options) -> u64 {
     let first_ns = process.first_seen_ns.filter(|_| process.from_birth);
@@ -220,24 +215,16 @@ fn traced_ns(process: &Process, options: &Options) -> u64 {
     })
 }
 
-/// Memory use of `process` from NVML; for one that has ended, the last figures and their age.
-fn nvml_of(
-    process: &Process,
-    options: &Options,
-    sources: ReportSources<'_>,
-) -> (Option<NvmlUsage>, Option<u64>) {
+/// Memory use of `process` from NVML; for one that has ended, the last figures.
+fn nvml_of(process: &Process, sources: ReportSources<'_>) -> Option<NvmlUsage> {
     // With some kinds excluded, the figures would not add up.
     if process.counted() != KindSet::ALL {
-        return (None, None);
+        return None;
     }
     if process.exited {
-        let last = sources.history.and_then(|history| history.nvml(process));
-        let age = |(ns, nvml)| (nvml, options.now_ns.saturating_sub(ns));
-        return last.map(age).unzip();
+        return sources.history?.nvml(process);
     }
-    let usage = sources.usage;
-    let now = usage.and_then(|usage| NvmlUsage::of(process.pid, tracked(process), usage));
-    (now, None)
+    NvmlUsage::of(process.pid, tracked(process), sources.usage?)
 }
 
 /// Reports of processes that use a GPU and have not been traced.
@@ -269,21 +256,11 @@ fn gpu_shares(devices: &[DeviceReport], used: &[(u32, u64)]) -> Vec<GpuShare> {
             Some(share) => share.live_bytes = share.live_bytes.saturating_add(device.bytes),
             None => shares.push(GpuShare {
                 index,
-                used_bytes: None,
                 live_bytes: device.bytes,
+                ..GpuShare::default()
             }),
         }
     }
     shares.sort_by_key(|share| share.index.unwrap_or(u32::MAX));
     shares
-}
-
-fn pool_report(pool: &PoolAccount) -> PoolReport {
-    PoolReport {
-        pool: pool.handle,
-        device: pool.device(),
-        used_bytes: pool.used.bytes,
-        used_allocations: pool.used.allocations,
-        reserved_bytes: pool.reserved_bytes,
-    }
 }

@@ -132,18 +132,6 @@ impl LiveMemory {
 #[derive(Clone, Debug, Default)]
 pub struct LiveByKind(pub Vec<(MemoryKind, Total)>);
 
-impl LiveByKind {
-    fn add(&mut self, kind: MemoryKind, total: Total) {
-        match self.0.iter_mut().find(|(k, _)| *k == kind) {
-            Some((_, sum)) => sum.merge(total),
-            None => {
-                self.0.push((kind, total));
-                self.0.sort_by_key(|(kind, _)| *kind);
-            }
-        }
-    }
-}
-
 impl Serialize for LiveByKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(kind, total)| (kind.name(), total)))
@@ -231,12 +219,9 @@ pub struct ProcessReport {
     /// Verdict on the contexts that it has created and not destroyed, for explanations.
     #[serde(skip)]
     pub contexts: Option<Judgement>,
-    /// Memory use according to NVML, if it is available.
+    /// Memory use according to NVML, if it is available; of a process that has ended, at the last report before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvml: Option<NvmlUsage>,
-    /// Age of the NVML figures of a process that has ended, nanoseconds.
-    #[serde(skip)]
-    pub nvml_age_ns: Option<u64>,
     /// Threads with live allocations, largest first.
     pub threads: Vec<ThreadReport>,
     /// Call sites with live memory, largest first, if stacks are captured; `--top` limits their

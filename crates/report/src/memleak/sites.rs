@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::hash::RandomState;
 
 use chrono::{DateTime, FixedOffset};
 use hashbrown::HashMap;
+use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
 use super::LiveMemory;
@@ -405,19 +407,14 @@ fn select<'a>(
             site.add(allocation);
         }
     }
-    let mut places: HashMap<u32, usize> = HashMap::new();
-    let mut found: Vec<Group<'a>> = Vec::new();
+    let mut found: IndexMap<u32, Group<'a>, RandomState> = IndexMap::default();
     for (number, (site, included)) in (0..).zip(process.sites.iter().zip(&included)) {
         let id = groups.id(number);
-        let place = *places.entry(id).or_insert(found.len());
-        if place == found.len() {
-            found.push(Group {
-                id,
-                ..Group::default()
-            });
-        }
-        found[place].add(number, site, included);
+        let group = found.entry(id).or_default();
+        group.id = id;
+        group.add(number, site, included);
     }
+    let mut found: Vec<_> = found.into_values().collect();
     let is_live = |number: &u32| {
         let site = process.sites.get(*number);
         site.is_some_and(|site| !site.live.is_empty())

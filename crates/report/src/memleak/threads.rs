@@ -7,7 +7,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
 use super::{LiveMemory, Omitted, SiteGroups, optional_hex};
-use crate::{Options, ReportSources, SortBy, clock_micros, function_name};
+use crate::{Options, ReportSources, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::{Allocation, Process, TopN};
 use gpuprobe_model::text::hex;
@@ -119,67 +119,56 @@ pub(super) fn thread_reports(
     let listed = list(process, options);
     let threads = process.threads().iter().zip(listed);
     let threads = threads.filter(|(thread, _)| !thread.live.is_empty());
-    let mut threads: Vec<_> = threads
-        .map(|(thread, listed)| {
-            let live = LiveMemory::from(thread.live);
-            let (filtered, largest) = (listed.filtered, listed.first.into_sorted());
-            // A traced process chooses the sizes.
-            let left_bytes = live.bytes().saturating_sub(filtered.bytes);
-            let left = live.allocations().saturating_sub(filtered.allocations);
-            let report = ThreadReport {
-                tid: (thread.tid != 0).then_some(thread.tid),
-                comm: thread.comm.clone(),
-                live,
-                omitted_allocations: left.saturating_sub(largest.len() as u64),
-                omitted_bytes: largest
-                    .iter()
-                    .fold(left_bytes, |left, one| left.saturating_sub(one.size_bytes)),
-                filtered: filtered.if_any(),
-                allocations: largest.iter().map(report).collect(),
-            };
-            (listed.oldest_ns, report)
-        })
-        .collect();
-    threads.sort_by_key(|(oldest_ns, thread)| {
+    let threads = threads.map(|(thread, (largest, filtered))| {
+        let live = LiveMemory::from(thread.live);
+        let largest = largest.into_sorted();
+        // A traced process chooses the sizes.
+        let left_bytes = live.bytes().saturating_sub(filtered.bytes);
+        let left = live.allocations().saturating_sub(filtered.allocations);
+        let sizes = largest.iter().map(|one| one.size_bytes);
+        ThreadReport {
+            tid: (thread.tid != 0).then_some(thread.tid),
+            comm: thread.comm.clone(),
+            live,
+            omitted_allocations: left.saturating_sub(largest.len() as u64),
+            omitted_bytes: sizes.fold(left_bytes, u64::saturating_sub),
+            filtered: filtered.if_any(),
+            allocations: largest.iter().map(report).collect(),
+        }
+    });
+    let mut threads: Vec<_> = threads.collect();
+    threads.sort_by_key(|thread| {
         let live = &thread.live;
-        let first = options.view.sort.first(live.allocations(), *oldest_ns);
+        let oldest = thread.allocations.first();
+        let oldest_ns = oldest.map_or(u64::MAX, |oldest| oldest.time_ns);
+        let first = options.view.sort.first(live.allocations(), oldest_ns);
         let (gpu, all) = (Reverse(live.live_bytes), Reverse(live.bytes()));
         (first, gpu, all, thread.tid)
     });
-    threads.into_iter().map(|(_, report)| report).collect()
+    threads
 }
 
-/// Allocations to list of a thread.
-#[derive(Clone)]
-struct Listed<'a> {
-    first: TopN<'a>,
-    filtered: Omitted,
-    oldest_ns: u64,
-}
-
-/// The allocations to list of each thread, found by a scan of all, if any of it is needed.
-fn list<'a>(process: &'a Process, options: &Options) -> Vec<Listed<'a>> {
+/// The allocations to list of each thread, and what the filters exclude, found by a scan of all, if any of it is
+/// needed.
+fn list<'a>(process: &'a Process, options: &Options) -> Vec<(TopN<'a>, Omitted)> {
     let view = &options.view;
     let top = match options.allocations {
         true => options.top.unwrap_or(usize::MAX),
         false => 0,
     };
-    let nothing = Listed {
-        first: TopN::new(top, view.sort.of_allocations()),
-        filtered: Omitted::default(),
-        oldest_ns: u64::MAX,
-    };
+    let nothing = (
+        TopN::new(top, view.sort.of_allocations()),
+        Omitted::default(),
+    );
     let mut threads = vec![nothing; process.threads().len()];
-    if top == 0 && view.includes_all() && view.sort != SortBy::Age {
+    if top == 0 && view.includes_all() {
         return threads;
     }
     for allocation in process.allocations() {
-        let thread = &mut threads[Process::thread_index(allocation)];
-        if view.includes(allocation, options.now_ns) {
-            thread.oldest_ns = allocation.end_ns.min(thread.oldest_ns);
-            thread.first.offer(allocation);
-        } else {
-            thread.filtered.add(allocation.size_bytes);
+        let (first, filtered) = &mut threads[Process::thread_index(allocation)];
+        match view.includes(allocation, options.now_ns) {
+            true => first.offer(allocation),
+            false => filtered.add(allocation.size_bytes),
         }
     }
     threads

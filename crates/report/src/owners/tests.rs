@@ -95,7 +95,7 @@ fn owners_of_processes_are_merged_largest_first() {
         },
         one("b", 4),
     ];
-    assert_eq!(merge_by_owner(all.iter()), expected);
+    assert_eq!(merge_by_owner(all.into_iter()), expected);
 }
 
 #[test]

@@ -258,7 +258,7 @@ fn held(process: &ProcessReport, is_of_file: bool) -> String {
         said += &format!("  memory of others {imported}");
     }
     // What NVML said earlier does not go with what is held now.
-    match process.nvml.filter(|_| process.nvml_age_ns.is_none()) {
+    match process.nvml.filter(|_| !process.exited) {
         Some(nvml) => said + "  " + &sum(&nvml, live.live_bytes),
         None => said,
     }
