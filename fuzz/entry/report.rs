@@ -90,7 +90,7 @@ fn make_reports(player: &mut Player) {
         let mut history = report::History::default();
         let sources = |history| ReportSources {
             history,
-            ..report::ReportSources::of_file(Some(&clock), &player.symbols)
+            ..ReportSources::of_file(Some(&clock), &player.symbols)
         };
         let first = report::build(state, lost, &options, sources(None));
         history.note(&state.ledger, &first, 0);

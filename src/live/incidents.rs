@@ -49,7 +49,7 @@ impl AnnouncedIncidents {
 impl Run<'_> {
     /// Queries NVML for the incidents since the last call: free memory on the GPU changes soon.
     pub(super) fn note_incidents(&mut self) {
-        let count = self.sink.state.ledger.incidents.count();
+        let count = self.sink.state.ledger.incidents.count;
         if count == self.reported_incidents.seen {
             return;
         }

@@ -12,7 +12,7 @@ pub struct Allocation {
     pub size_bytes: u64,
     /// When the allocating call returned, `CLOCK_MONOTONIC` nanoseconds.
     pub end_ns: u64,
-    /// Index of the allocating thread within its process, above the slot.
+    /// Thread id of the allocating thread, above the slot.
     owner: u32,
     /// Number of the call site within its process, in [`super::Sites`].
     pub site: u32,
@@ -31,7 +31,7 @@ pub(super) struct NewAllocation {
     pub(super) address: u64,
     pub(super) size_bytes: u64,
     pub(super) end_ns: u64,
-    pub(super) thread: u32,
+    pub(super) tid: u32,
     pub(super) row: u16,
     pub(super) site: u32,
     pub(super) kind: MemoryKind,
@@ -62,8 +62,8 @@ impl From<Option<u16>> for AllocationPlace {
 
 const HOST: u8 = 254;
 const NO_DEVICE: u8 = 255;
-/// Threads with a higher index share this one: no system has that many.
-const MAX_THREAD: u32 = (1 << 24) - 1;
+/// Thread ids are less (`PID_MAX_LIMIT`); others share this one.
+const MAX_TID: u32 = (1 << 24) - 1;
 
 impl Allocation {
     pub(super) fn new(new: &NewAllocation) -> Self {
@@ -71,7 +71,7 @@ impl Allocation {
             address: new.address,
             size_bytes: new.size_bytes,
             end_ns: new.end_ns,
-            owner: new.thread.min(MAX_THREAD) << 8 | u32::from(new.slot),
+            owner: new.tid.min(MAX_TID) << 8 | u32::from(new.slot),
             row: new.row,
             site: new.site,
             kind: new.kind,
@@ -120,7 +120,8 @@ impl Allocation {
         self.context
     }
 
-    pub(super) fn thread(&self) -> u32 {
+    /// Thread id of the allocating thread.
+    pub fn tid(&self) -> u32 {
         self.owner >> 8
     }
 
@@ -162,7 +163,7 @@ mod tests {
                     address: 0x7f00_0000_1000,
                     size_bytes: u64::MAX,
                     end_ns: 5,
-                    thread: 70_000,
+                    tid: 70_000,
                     row: 300,
                     site: 1 << 31,
                     kind,
@@ -172,7 +173,7 @@ mod tests {
                     context: 65_000,
                 });
                 assert_eq!((packed.kind(), packed.space()), (kind, space));
-                assert_eq!((packed.thread(), packed.slot()), (70_000, 254));
+                assert_eq!((packed.tid(), packed.slot()), (70_000, 254));
                 assert_eq!((packed.device(), packed.row), (device, 300));
                 assert_eq!(packed.context(), 65_000);
                 assert_eq!(packed.site, 1 << 31);

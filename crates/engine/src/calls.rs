@@ -5,6 +5,8 @@ mod notes;
 use super::Allocation;
 use super::allocation::{AllocationPlace, NewAllocation, key};
 use super::arrays;
+use super::imports::Export;
+use super::limits::takes_room;
 use super::live::Freed;
 use super::physical::Released;
 use super::pools;
@@ -27,11 +29,6 @@ pub(super) enum Effect {
     Other,
 }
 
-/// Allocations scanned when contexts end, at once and per second. A scan costs a few nanoseconds
-/// per allocation, there may be millions of them, and a program can reset a device a million times
-/// a second.
-const MAX_SCANNED: u64 = 1 << 27;
-const SCANNED_PER_SECOND: u64 = 1 << 24;
 /// Upper limit of process ids (`PID_MAX_LIMIT`).
 const MAX_PID: u64 = 1 << 22;
 /// Upper limit of the size of an allocation, bytes.
@@ -40,8 +37,8 @@ const MAX_SIZE: u64 = 1 << 48;
 impl Process {
     /// Applies a successful call. `shared` is the memory that a traced process exported, if the call
     /// opens or imports it.
-    pub(super) fn apply(&mut self, call: &Call, shared: Option<u64>) -> Effect {
-        if self.full().refuses(call.function.op) {
+    pub(super) fn apply(&mut self, call: &Call, shared: Option<Export>) -> Effect {
+        if self.is_full && takes_room(call.function.op) {
             return self.drop_call(call);
         }
         match call.function.op {
@@ -86,7 +83,7 @@ impl Process {
             address: call.address,
             size_bytes: call.size_bytes,
             end_ns: call.end_ns,
-            thread: self.thread(call.tid),
+            tid: call.tid,
             row: call.row,
             site: self.sites.site(call.stack, call.row),
             kind: call.function.kind,
@@ -115,18 +112,20 @@ impl Process {
         self.add(Allocation::new(&NewAllocation { context, ..new }));
     }
 
-    fn allocate(&mut self, call: &Call, shared: Option<u64>) -> Effect {
+    fn allocate(&mut self, call: &Call, shared: Option<Export>) -> Effect {
         if call.address == 0 {
             return Effect::Allocated;
         }
         let mut new = self.new_of(call);
         let values = call.detail.as_deref().map(|d| &d.values);
+        let mut exporter = None;
         match (call.function.kind, values) {
             (MemoryKind::Array, Some(values)) => {
                 new.size_bytes = arrays::of_layer(call.function.layer, values);
             }
             (MemoryKind::Imported, Some(_)) => {
-                new.size_bytes = shared.unwrap_or(0);
+                new.size_bytes = shared.as_ref().map_or(0, |export| export.size_bytes);
+                exporter = shared.map(|export| export.exporter);
             }
             (MemoryKind::Async, _) => {
                 let pool = self.pools.slot(call.value(0), new.place);
@@ -137,7 +136,11 @@ impl Process {
             }
             _ => {}
         }
+        let key = key(new.space, new.address);
         self.enter(call, new);
+        if let Some(exporter) = exporter {
+            self.imports.insert(key, exporter);
+        }
         Effect::Allocated
     }
 
@@ -217,7 +220,7 @@ impl Process {
     }
 
     /// Opens IPC memory of another process. Memory opened twice has the same address.
-    fn open(&mut self, call: &Call, shared: Option<u64>) -> Effect {
+    fn open(&mut self, call: &Call, shared: Option<Export>) -> Effect {
         let times = self.opened.entry(call.address).or_default();
         *times += 1;
         if *times == 1 {
@@ -227,8 +230,13 @@ impl Process {
                 .map_or([0; gpuprobe_cuda::EXTRA], |d| d.values);
             let mut new = self.new_of(call);
             new.space = AddressSpace::Shared;
-            new.size_bytes = shared.or_else(|| size_in_name(&values)).unwrap_or(0);
+            let size = shared.as_ref().map(|export| export.size_bytes);
+            new.size_bytes = size.or_else(|| size_in_name(&values)).unwrap_or(0);
             self.enter(call, new);
+            if let Some(export) = shared {
+                let key = key(AddressSpace::Shared, call.address);
+                self.imports.insert(key, export.exporter);
+            }
         }
         Effect::Allocated
     }

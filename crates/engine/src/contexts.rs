@@ -95,11 +95,6 @@ impl ProcessContexts {
         }
     }
 
-    /// Number of entries kept.
-    pub(super) fn kept(&self) -> usize {
-        self.made.len()
-    }
-
     pub(super) fn shape(&self, now_ns: u64) -> SeriesShape {
         let mut shape = SeriesShape::new(self.windows, &self.unknown, now_ns);
         shape.add(self.windows, &self.series, self.all());

@@ -1,20 +1,17 @@
 //! Ended processes: the ones that reports still list, and sums over the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::process::Process;
 use super::totals::{MemorySums, Total};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::identity::DeviceIdentity;
 
-/// Limit on the size of all listed processes. Beyond it, processes are reduced to sums until half of it is
-/// left, but for the last one: first those that a report has shown, and of these those with the smallest leaks.
-const MAX_SIZE: usize = 1 << 24;
-/// Size of a process. An allocation, or a tensor, counts 1 (64 bytes): at most 4,096 processes, or a GiB of
-/// allocations.
-const OF_PROCESS: usize = 1 << 12;
-/// Size of a unit (about 64 bytes) of anything else, such as call sites and modules: at most 32 MiB.
-const OF_UNIT: usize = 1 << 5;
+/// Limit on the size of all listed processes, in units of 64 bytes: 256 MiB. Beyond it, the oldest are reduced to
+/// sums, but for the last one.
+pub(super) const MAX_SIZE: usize = 1 << 22;
+/// Size of a process without what is kept of it: at most 8,192 are listed.
+const OF_PROCESS: usize = 1 << 9;
 
 /// Devices for which sums of ended processes are kept separately; further devices are counted by
 /// device index only.
@@ -68,7 +65,7 @@ struct Ended {
 /// Ended processes in the order of their ends.
 #[derive(Debug, Default)]
 pub(super) struct EndedProcesses {
-    list: Vec<Ended>,
+    list: VecDeque<Ended>,
     /// Size of the listed processes together.
     size: usize,
     pub(super) forgotten: Forgotten,
@@ -77,10 +74,9 @@ pub(super) struct EndedProcesses {
 impl EndedProcesses {
     /// Adds `process`, which has just ended.
     pub(super) fn push(&mut self, process: Process) {
-        let kept = process.kept();
-        let size = OF_PROCESS + kept.allocations + kept.others * OF_UNIT;
+        let size = OF_PROCESS + process.kept();
         self.size += size;
-        self.list.push(Ended {
+        self.list.push_back(Ended {
             process,
             size,
             reported: false,
@@ -104,31 +100,15 @@ impl EndedProcesses {
         }
     }
 
-    /// Reduces processes to sums where they take too much.
-    pub(super) fn forget_surplus(&mut self) {
-        self.shrink(MAX_SIZE);
-    }
-
-    /// Reduces processes to sums until the listed ones take half of `most`, if they take more than that.
-    fn shrink(&mut self, most: usize) {
-        if self.size <= most {
-            return;
+    /// Reduces the oldest processes to sums while the listed ones take more than `most`.
+    pub(super) fn shrink(&mut self, most: usize) {
+        while self.size > most
+            && self.list.len() > 1
+            && let Some(oldest) = self.list.pop_front()
+        {
+            self.size -= oldest.size;
+            self.forgotten.add(&oldest.process);
         }
-        let (_, old) = self.list.split_last().unzip();
-        let mut places: Vec<_> = (0..).zip(old.unwrap_or_default()).collect();
-        let leak = |ended: &Ended| ended.process.totals.sums.all().bytes;
-        places.sort_by_key(|(_, ended)| (!ended.reported, leak(ended)));
-        let mut drops = vec![false; self.list.len()];
-        for (place, ended) in places {
-            if self.size <= most / 2 {
-                break;
-            }
-            self.size -= ended.size;
-            self.forgotten.add(&ended.process);
-            drops[place] = true;
-        }
-        let mut drops = drops.into_iter();
-        self.list.retain(|_| drops.next() == Some(false));
     }
 }
 

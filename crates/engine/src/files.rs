@@ -42,7 +42,7 @@ impl Ledger {
                 address: event.address,
                 size_bytes: event.bytes,
                 end_ns: event.time_ns,
-                thread: process.thread(event.tid),
+                tid: event.tid,
                 row: event.row,
                 site: process.sites.site(event.stack, event.row),
                 kind: event.kind,
@@ -64,14 +64,14 @@ impl Ledger {
     /// Adds calls of the function in `row` of the table, which the events of an export do not
     /// count: those that succeeded and those that failed.
     pub fn add_calls(&mut self, row: u16, succeeded: u64, failed: u64) {
-        let row = usize::from(row);
-        let Some(function) = FUNCTIONS.get(row).filter(|f| f.op.is_memory()) else {
+        let function = gpuprobe_cuda::function(row);
+        let Some(function) = function.filter(|f| f.op.is_memory()) else {
             return;
         };
         let counts = &mut self.counts;
         let succeeded_if = |is_of: bool| if is_of { succeeded } else { 0 };
         counts.failed_calls += failed;
-        counts.by_row[row] += succeeded;
+        counts.add(row, succeeded);
         counts.alloc_calls += succeeded_if(function.op.allocates());
         counts.free_calls += succeeded_if(function.op.frees());
         if function.op == Op::Free {
@@ -105,28 +105,6 @@ impl Ledger {
     /// Forgets the processes that have ended, and those that hold nothing.
     pub fn keep_holders(&mut self) {
         self.ended = EndedProcesses::default();
-        let pids: Vec<_> = self
-            .processes
-            .iter()
-            .filter(|process| process.holds_nothing())
-            .map(|process| process.pid)
-            .collect();
-        for pid in pids {
-            self.processes.remove(pid);
-        }
-    }
-
-    /// Sets the counts of calls to those of `other`.
-    pub fn take_counts(&mut self, other: &Self) {
-        self.counts = other.counts.clone();
-    }
-}
-
-impl Process {
-    /// Sets the name of thread `tid`, if it has allocated memory.
-    pub fn name_thread(&mut self, tid: u32, comm: &str) {
-        self.thread_mut(tid)
-            .into_iter()
-            .for_each(|thread| thread.comm = Some(comm.to_owned()));
+        self.processes.keep_holders();
     }
 }

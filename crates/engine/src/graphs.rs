@@ -3,12 +3,8 @@
 //! another graph, or like other memory. Destroying the graph frees nothing. Observed with driver
 //! 580.
 
-use std::cell::Cell;
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-
-use super::allowance::Allowance;
 
 /// A node that allocates or frees memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +29,6 @@ pub(super) struct LaunchedGraph {
 }
 
 impl LaunchedGraph {
-    /// Number of changes that a launch makes.
-    fn changes(&self) -> usize {
-        self.allocated.len() + self.freed.len()
-    }
-
     /// Computes the effect once, as graphs have many nodes and are launched often.
     fn of(nodes: &[MemoryNode]) -> Self {
         let addresses = |allocates: bool| {
@@ -55,59 +46,21 @@ impl LaunchedGraph {
     }
 }
 
-/// Limit on the nodes of all graphs of a process and on their computed effects: about 50 MB.
-const MAX_NODES: usize = 1 << 20;
-/// Graphs and executable graphs kept per process.
-const MAX_GRAPHS: usize = 1 << 18;
-/// Changes by launches, per second and at once: each takes a fraction of a microsecond, and a
-/// program can launch a graph of a million nodes a million times a second.
-const CHANGES_PER_SECOND: u64 = 2_000_000;
-const MAX_CHANGES: u64 = 4 << 20;
-
-/// Units counted against [`MAX_NODES`] until dropped.
-#[derive(Debug)]
-struct CountedNode {
-    nodes: usize,
-    all: Rc<Cell<usize>>,
-}
-
-impl CountedNode {
-    fn new(all: &Rc<Cell<usize>>, nodes: usize) -> Self {
-        let all = Rc::clone(all);
-        all.set(all.get() + nodes);
-        Self { nodes, all }
-    }
-}
-
-impl Drop for CountedNode {
-    fn drop(&mut self) {
-        self.all.set(self.all.get() - self.nodes);
-    }
-}
-
-/// An executable graph, shared by all that were instantiated from the same nodes.
-#[derive(Debug)]
-pub(super) struct Executable {
-    pub(super) launched: LaunchedGraph,
-    _held: CountedNode,
-}
-
-/// The nodes of a graph.
-#[derive(Debug)]
-struct Nodes {
-    nodes: Vec<MemoryNode>,
-    held: CountedNode,
-    /// Computed effect of the nodes, until they change.
-    made: Option<Rc<Executable>>,
-}
-
 /// A graph, or an executable graph.
 #[derive(Debug)]
 enum Graph {
-    Nodes(Nodes),
-    Executable(Rc<Executable>),
-    /// Dropped for lack of room: the effect of its launches is unknown.
-    Omitted,
+    Nodes(Vec<MemoryNode>),
+    Executable(Rc<LaunchedGraph>),
+}
+
+impl Graph {
+    /// Number of nodes, or of changes that a launch makes.
+    fn size(&self) -> usize {
+        match self {
+            Self::Nodes(nodes) => nodes.len(),
+            Self::Executable(launched) => launched.allocated.len() + launched.freed.len(),
+        }
+    }
 }
 
 /// The graphs of one process that have memory nodes.
@@ -115,141 +68,68 @@ enum Graph {
 pub(super) struct Graphs {
     graphs: HashMap<u64, Graph>,
     /// Nodes captured so far, by capture number.
-    captured: HashMap<u16, Nodes>,
-    /// Number of nodes held by all graphs.
-    held: Rc<Cell<usize>>,
-    changes: Allowance,
-    /// Nodes and launches dropped for lack of room or time.
-    left_out: u64,
+    captured: HashMap<u16, Vec<MemoryNode>>,
+    /// Sizes of all graphs, and of what was captured.
+    size: usize,
 }
 
 impl Graphs {
     /// Number of nodes and graphs kept.
     pub(super) fn kept(&self) -> usize {
-        self.held.get() + self.graphs.len() + self.captured.len()
+        self.size + self.graphs.len() + self.captured.len()
     }
 
     pub(super) fn add(&mut self, graph: u64, nodes: impl IntoIterator<Item = MemoryNode>) {
-        let empty = self.empty();
-        let is_full = self.graphs.len() >= MAX_GRAPHS;
-        let known = match self.graphs.entry(graph) {
-            Entry::Vacant(_) if is_full => {
-                self.left_out += nodes.into_iter().count() as u64;
-                return;
-            }
-            Entry::Vacant(place) => place.insert(Graph::Nodes(empty)),
-            Entry::Occupied(place) => {
-                let known = place.into_mut();
-                // The handle is reused: the end of its former graph was not seen.
-                if !matches!(known, Graph::Nodes(_)) {
-                    *known = Graph::Nodes(empty);
-                }
-                known
-            }
-        };
-        if let Graph::Nodes(known) = known {
-            self.left_out += known.extend(nodes);
+        // The handle is reused: the end of its former graph was not seen.
+        if let Some(Graph::Executable(_)) = self.graphs.get(&graph) {
+            self.destroy(graph);
         }
-    }
-
-    fn empty(&self) -> Nodes {
-        Nodes {
-            nodes: Vec::new(),
-            held: CountedNode::new(&self.held, 0),
-            made: None,
+        let empty = Graph::Nodes(Vec::new());
+        if let Graph::Nodes(known) = self.graphs.entry(graph).or_insert(empty) {
+            let before = known.len();
+            known.extend(nodes);
+            self.size += known.len() - before;
         }
     }
 
     /// Adds the node that a call on a stream in capture mode became.
     pub(super) fn capture(&mut self, number: u16, node: MemoryNode) {
-        let empty = self.empty();
-        let captured = self.captured.entry(number).or_insert(empty);
-        self.left_out += captured.extend([node]);
+        self.captured.entry(number).or_default().push(node);
+        self.size += 1;
     }
 
     /// Ends a capture, which made `graph`; 0 if it failed.
     pub(super) fn end_capture(&mut self, number: u16, graph: u64) {
-        if let Some(Nodes { nodes, held, .. }) = self.captured.remove(&number)
-            && graph != 0
-        {
-            drop(held);
+        let Some(nodes) = self.captured.remove(&number) else {
+            return;
+        };
+        self.size -= nodes.len();
+        if graph != 0 {
             self.add(graph, nodes);
         }
     }
 
     /// Instantiates `graph` as `executable`.
     pub(super) fn build(&mut self, graph: u64, executable: u64) {
-        let is_full = self.graphs.len() >= MAX_GRAPHS && !self.graphs.contains_key(&executable);
-        let made = match self.graphs.get_mut(&graph) {
-            Some(Graph::Nodes(nodes)) => nodes.make(),
-            Some(Graph::Omitted) => None,
-            _ => return drop(self.graphs.remove(&executable)),
-        };
-        let made = made.map_or(Graph::Omitted, Graph::Executable);
-        if is_full {
-            self.left_out += 1;
-        } else {
+        self.destroy(executable);
+        if let Some(Graph::Nodes(nodes)) = self.graphs.get(&graph) {
+            let made = Graph::Executable(Rc::new(LaunchedGraph::of(nodes)));
+            self.size += made.size();
             self.graphs.insert(executable, made);
         }
     }
 
     pub(super) fn destroy(&mut self, graph: u64) {
-        self.graphs.remove(&graph);
+        let gone = self.graphs.remove(&graph);
+        self.size -= gone.map_or(0, |gone| gone.size());
     }
 
-    /// The effect of a launch of `executable` that ended at `now_ns`; `None` if it does not affect
-    /// memory.
-    pub(super) fn launch(&mut self, executable: u64, now_ns: u64) -> Option<Rc<Executable>> {
-        let made = match self.graphs.get(&executable) {
-            Some(Graph::Executable(made)) => Rc::clone(made),
-            Some(Graph::Omitted) => {
-                self.left_out += 1;
-                return None;
-            }
-            _ => return None,
-        };
-        let changes = made.launched.changes() as u64;
-        let allowance = &mut self.changes;
-        let may = allowance.take(changes, now_ns, MAX_CHANGES, CHANGES_PER_SECOND);
-        self.left_out += u64::from(!may);
-        may.then_some(made)
-    }
-
-    /// Nodes and launches dropped since the last call of this function.
-    pub(super) fn take_left_out(&mut self) -> u64 {
-        std::mem::take(&mut self.left_out)
-    }
-}
-
-impl Nodes {
-    /// Adds nodes; returns the number dropped for lack of room.
-    fn extend(&mut self, nodes: impl IntoIterator<Item = MemoryNode>) -> u64 {
-        self.made = None;
-        let mut left_out = 0;
-        for node in nodes {
-            let all = self.held.all.get();
-            if all >= MAX_NODES {
-                left_out += 1;
-                continue;
-            }
-            self.held.all.set(all + 1);
-            self.held.nodes += 1;
-            self.nodes.push(node);
+    /// The effect of a launch of `executable`; `None` if it does not affect memory.
+    pub(super) fn launch(&self, executable: u64) -> Option<Rc<LaunchedGraph>> {
+        match self.graphs.get(&executable)? {
+            Graph::Executable(launched) => Some(Rc::clone(launched)),
+            Graph::Nodes(_) => None,
         }
-        left_out
-    }
-
-    /// The effect of the nodes; `None` if there is no room for it.
-    fn make(&mut self) -> Option<Rc<Executable>> {
-        let all = &self.held.all;
-        if self.made.is_none() && all.get() < MAX_NODES {
-            let launched = LaunchedGraph::of(&self.nodes);
-            self.made = Some(Rc::new(Executable {
-                _held: CountedNode::new(all, launched.changes()),
-                launched,
-            }));
-        }
-        self.made.clone()
     }
 }
 

@@ -14,9 +14,8 @@ mod tests;
 pub use incident::{GivenUp, Incident, IncidentOutcome, IncidentRow, MemoryRequest};
 use std::collections::VecDeque;
 
-use hashbrown::HashMap;
-
-use super::allowance::Allowance;
+use super::process::Process;
+use super::process_table::ProcessTable;
 use gpuprobe_cuda::OUT_OF_MEMORY;
 use gpuprobe_model::GpuUse;
 use gpuprobe_model::event::{Call, OutOfMemory};
@@ -26,13 +25,10 @@ use held::{asked_bytes, is_of_host};
 
 /// Incidents kept before the oldest are dropped.
 const MAX_KEPT: usize = 256;
-/// Incidents opened at once, and per second: of one process, and of all.
-const AT_ONCE: u64 = 8;
-const PER_SECOND: u64 = 1;
-const ALL_AT_ONCE: u64 = 64;
-const ALL_PER_SECOND: u64 = 8;
-/// Processes with a rate limit of their own.
-const MAX_PROCESSES: usize = 4096;
+/// Incidents opened within [`RATE_NS`] at most: of one process, and of all.
+const AT_ONCE: usize = 8;
+const ALL_AT_ONCE: usize = 64;
+const RATE_NS: u64 = 8_000_000_000;
 /// A later request is not a retry. PyTorch empties its cache before it retries, which takes up to a
 /// second for a GPU full of small segments.
 const RETRY_WITHIN_NS: u64 = 10_000_000_000;
@@ -48,15 +44,12 @@ pub(super) fn is_refused(call: &Call) -> bool {
 #[derive(Debug, Default)]
 pub struct Incidents {
     kept: VecDeque<Incident>,
-    /// Number of incidents so far.
-    count: u64,
+    /// Number of incidents so far, kept or dropped.
+    pub count: u64,
     /// Number of failed calls so far.
     pub refused_calls: u64,
     /// Number of kept incidents with an outcome that may change.
     open: usize,
-    /// The last incident of each process, and its rate limit.
-    processes: HashMap<u32, (u64, Allowance)>,
-    all: Allowance,
     /// Incidents opened or updated since the last [`Self::take_changed`].
     changed: Vec<IncidentRow>,
 }
@@ -80,11 +73,6 @@ impl Incidents {
     fn place(&self, id: u64) -> Option<usize> {
         let first = self.kept.front()?.id;
         usize::try_from(id.checked_sub(first)?).ok()
-    }
-
-    /// Number of incidents so far, kept or dropped.
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// Sets the memory use of the GPU that could not satisfy the request of incident `id`.
@@ -118,14 +106,13 @@ impl Incidents {
         all.filter(move |incident| incident.pid == pid && !incident.outcome.is_final())
     }
 
-    /// Records a failed call. `incident` makes the incident, if the call opens one.
-    pub(super) fn refused(
-        &mut self,
-        pid: u32,
-        (tid, time_ns): (u32, u64),
-        asked: MemoryRequest,
-        incident: impl FnOnce(u64, MemoryRequest) -> Incident,
-    ) {
+    /// Records a failed call.
+    pub(super) fn refused(&mut self, call: &Call, processes: &ProcessTable) {
+        let Some(process) = processes.get(call.pid) else {
+            return;
+        };
+        let (pid, tid, time_ns) = (call.pid, call.tid, call.end_ns);
+        let asked = MemoryRequest::of(call, process);
         self.refused_calls += 1;
         let open = self.open_of(pid, tid);
         if let Some(known) = open.and_then(|id| self.get_mut(id))
@@ -138,13 +125,12 @@ impl Incidents {
             self.changed.extend(row);
             return;
         }
-        if let Some(begun) = self.begin(pid, (tid, time_ns), |id| incident(id, asked)) {
+        if let Some(begun) = self.begin(process, processes, (tid, time_ns), asked) {
             let row = begun.row();
             self.changed.push(row);
             return;
         }
-        let last = self.processes.get(&pid).map(|(last, _)| *last);
-        if let Some(known) = last.and_then(|last| self.get_mut(last)) {
+        if let Some(known) = self.kept.iter_mut().rev().find(|one| one.pid == pid) {
             known.repeats += 1;
             known.is_reported = false;
             let row = known.repeats.is_power_of_two().then(|| known.row());
@@ -152,25 +138,23 @@ impl Incidents {
         }
     }
 
-    /// Opens an incident, if the rate limits allow it.
+    /// Opens an incident of `process`, if the rate limits allow it.
     fn begin(
         &mut self,
-        pid: u32,
+        process: &Process,
+        processes: &ProcessTable,
         (tid, time_ns): (u32, u64),
-        incident: impl FnOnce(u64) -> Incident,
+        asked: MemoryRequest,
     ) -> Option<&mut Incident> {
-        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
-            self.processes.clear();
-        }
-        let (last, allowance) = self.processes.entry(pid).or_default();
-        let may = allowance.take(1, time_ns, AT_ONCE, PER_SECOND)
-            && self.all.take(1, time_ns, ALL_AT_ONCE, ALL_PER_SECOND);
-        if !may {
+        let pid = process.pid;
+        let is_recent = |one: &&Incident| one.time_ns.saturating_add(RATE_NS) > time_ns;
+        let recent = self.kept.iter().filter(is_recent);
+        let of_process = recent.clone().filter(|one| one.pid == pid);
+        if of_process.count() >= AT_ONCE || recent.count() >= ALL_AT_ONCE {
             return None;
         }
         self.count += 1;
         let id = self.count;
-        *last = id;
         // The thread has made another request.
         if let Some(before) = self.open_of(pid, tid) {
             self.settle(before, IncidentOutcome::Continued, time_ns);
@@ -180,36 +164,36 @@ impl Incidents {
         {
             self.open -= usize::from(!oldest.outcome.is_final());
         }
-        self.kept.push_back(incident(id));
+        let incident = Incident::new(id, process, (tid, time_ns), asked);
+        self.kept.push_back(incident.among(processes.iter()));
         self.open += 1;
         self.kept.back_mut()
     }
 
-    /// Records that the allocator of a framework gave up. `incident` makes the incident if no CUDA
-    /// call failed before; otherwise `held` returns what the process holds now, for the pending
-    /// incident.
-    pub(super) fn gave_up(
-        &mut self,
-        oom: &OutOfMemory,
-        given_up: GivenUp,
-        held: impl FnOnce() -> HeldByProcess,
-        incident: impl FnOnce(u64) -> Incident,
-    ) {
+    /// Records that the allocator of a framework gave up: in the pending incident, or in a new one if no CUDA
+    /// call failed before.
+    pub(super) fn gave_up(&mut self, oom: &OutOfMemory, processes: &ProcessTable) {
+        let Some(process) = processes.get(oom.pid) else {
+            return;
+        };
         let open = self.open_of(oom.pid, oom.tid);
         let pending = open
             .and_then(|id| self.get_mut(id))
             .filter(|known| known.outcome == IncidentOutcome::Pending);
         let known = match pending {
             Some(known) => {
-                known.held = held();
+                known.held = HeldByProcess::of(process, Some(oom.device), false);
                 known
             }
-            None => match self.begin(oom.pid, (oom.tid, oom.time_ns), incident) {
-                Some(begun) => begun,
-                None => return,
-            },
+            None => {
+                let asked = MemoryRequest::reported(oom, process);
+                match self.begin(process, processes, (oom.tid, oom.time_ns), asked) {
+                    Some(begun) => begun,
+                    None => return,
+                }
+            }
         };
-        known.given_up = Some(given_up);
+        known.given_up = Some(GivenUp::of(oom, process));
         known.settle(IncidentOutcome::Failed, oom.time_ns);
         let row = known.row();
         self.changed.push(row);
@@ -252,7 +236,6 @@ impl Incidents {
 
     /// Settles the incidents of a process that has ended.
     pub(super) fn end(&mut self, pid: u32, time_ns: Option<u64>) {
-        self.processes.remove(&pid);
         let open: Vec<_> = self.open_in(pid).map(|one| (one.id, one.last_ns)).collect();
         for (id, last_ns) in open {
             self.settle(id, IncidentOutcome::Ended, time_ns.unwrap_or(last_ns));

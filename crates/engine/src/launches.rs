@@ -89,8 +89,8 @@ pub struct Launches {
     /// Counts of reused handles, by process, row and name.
     settled: HashMap<Settled, (RawLaunchKey, LaunchCount)>,
     past: PastLaunches,
-    /// Number of kernel names of all processes.
-    names: usize,
+    /// There are no more names of kernels: those that are gone are counted, too, until it is the limit.
+    names_at_most: usize,
     /// Number of names dropped for lack of room.
     pub names_left_out: u64,
 }
@@ -167,7 +167,9 @@ impl Launches {
         let Some(old) = self.counted.remove(&key) else {
             return;
         };
-        let mut place = (key.process, key.row, self.name(&key));
+        let launcher = self.launchers.get(&key.process);
+        let name = launcher.and_then(|one| one.name(key.handle, key.epoch));
+        let mut place = (key.process, key.row, name.cloned());
         let is_full = self.settled.len() >= MAX_SETTLED && !self.settled.contains_key(&place);
         if is_full && place.2.take().is_some() {
             self.names_left_out += 1;
@@ -183,17 +185,9 @@ impl Launches {
             (k.process, k.handle, k.epoch) == (key.process, key.handle, key.epoch)
         };
         if !self.counted.keys().any(same) {
-            self.change(key.process, |launcher| {
-                launcher.given.remove(&(key.handle, key.epoch));
-                launcher.found.remove(&(key.handle, key.epoch));
-            });
+            let launcher = self.launcher(key.process, key.process >> PROCESS_PID_SHIFT);
+            launcher.names.remove(&(key.handle, key.epoch));
         }
-    }
-
-    /// Mangled name of the kernel `key`, if known.
-    fn name(&self, key: &RawLaunchKey) -> Option<Arc<str>> {
-        let launcher = self.launchers.get(&key.process)?;
-        launcher.name(key.handle, key.epoch).cloned()
     }
 
     /// All launch counts, in no particular order.
@@ -202,27 +196,16 @@ impl Launches {
         let current = current.map(|(key, counted)| (key, counted, None));
         let settled = self.settled.iter();
         let settled = settled.map(|((_, _, name), (key, counted))| (key, counted, Some(name)));
-        // Keys of one process come one after the other in most runs: there is only one.
-        let mut last: Option<(u32, Option<&Launcher>)> = None;
-        current
-            .chain(settled)
-            .map(move |(key, counted, settled_name)| {
-                let launcher = match last {
-                    Some((process, launcher)) if process == key.process => launcher,
-                    _ => self.launcher_of(key.process),
-                };
-                last = Some((key.process, launcher));
-                let mangled = match settled_name {
-                    Some(name) => name.as_ref(),
-                    None => launcher.and_then(|l| l.name(key.handle, key.epoch)),
-                };
-                CountedLaunch {
-                    key,
-                    counted,
-                    launcher,
-                    mangled,
-                }
-            })
+        current.chain(settled).map(|(key, counted, settled_name)| {
+            let launcher = self.launchers.get(&key.process);
+            let name = || launcher?.name(key.handle, key.epoch);
+            CountedLaunch {
+                key,
+                counted,
+                launcher,
+                mangled: settled_name.map_or_else(name, Option::as_ref),
+            }
+        })
     }
 
     /// The process `id`, as launch keys number it.
@@ -268,20 +251,22 @@ impl Launches {
         let by_host_function = function.is_some_and(|f| f.layer == gpuprobe_cuda::Layer::Runtime)
             && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
         let process = kernel.key.process;
-        self.launcher(process, kernel.pid);
-        if kernel.name.is_some() && self.names >= MAX_NAMES {
+        self.names_at_most += usize::from(kernel.name.is_some());
+        if self.names_at_most > MAX_NAMES {
+            self.names_at_most = self.names() + 1;
+        }
+        if kernel.name.is_some() && self.names_at_most > MAX_NAMES {
             self.names_left_out += 1;
             return;
         }
-        self.change(process, |launcher| {
-            if !by_host_function {
-                launcher.learn(kernel);
-            } else if let Some(name) = host_name(kernel.pid, kernel.key.handle) {
-                // A host function is not a handle: its name contradicts nothing.
-                let place = (kernel.key.handle, kernel.key.epoch);
-                launcher.given.insert(place, name.into());
-            }
-        });
+        let launcher = self.launcher(process, kernel.pid);
+        if !by_host_function {
+            launcher.learn(kernel);
+        } else if let Some(name) = host_name(kernel.pid, kernel.key.handle) {
+            // A host function is not a handle: its name contradicts nothing.
+            let place = (kernel.key.handle, kernel.key.epoch);
+            launcher.names.insert(place, (name.into(), true));
+        }
     }
 
     /// Records the names that have changed since `kernel` was named.
@@ -290,24 +275,19 @@ impl Launches {
             return;
         };
         let retracts_names = std::mem::take(&mut launcher.retracts_names);
-        let all = launcher.found.keys().filter(|_| retracts_names);
-        for &(handle, epoch) in all.chain([&(kernel.key.handle, kernel.key.epoch)]) {
-            let key = KernelHandle {
-                handle,
-                epoch,
-                process: kernel.key.process,
-            };
+        let found = launcher.names.iter().filter(|(_, (_, given))| !given);
+        let found = found.map(|(place, _)| place).filter(|_| retracts_names);
+        for &(handle, epoch) in found.chain([&(kernel.key.handle, kernel.key.epoch)]) {
+            let mut key = KernelHandle::from(&kernel.key);
+            (key.handle, key.epoch) = (handle, epoch);
             changes.record(|| Change::Named(key, launcher.name(handle, epoch).cloned()));
         }
     }
 
-    /// Changes the names of a process, and updates their total number.
-    fn change(&mut self, process: u32, change: impl FnOnce(&mut Launcher)) {
-        if let Some(launcher) = self.launchers.get_mut(&process) {
-            let before = launcher.names();
-            change(launcher);
-            self.names = self.names + launcher.names() - before;
-        }
+    /// Number of kernel names of all processes.
+    fn names(&self) -> usize {
+        let launchers = self.launchers.values();
+        launchers.map(|launcher| launcher.names.len()).sum()
     }
 }
 

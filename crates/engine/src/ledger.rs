@@ -6,26 +6,28 @@
 
 use std::mem;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use super::addresses::{AddressIndex, AddressKind};
 use super::calls::Effect;
 use super::change::{Change, Changes};
-use super::ended::{EndedProcesses, Forgotten};
-use super::incidents::{self, GivenUp, HeldByProcess, Incident, Incidents, MemoryRequest};
-use super::limits::{Dropped, LedgerLimits, LedgerUsage};
+use super::ended::{self, EndedProcesses, Forgotten};
+use super::imports::{Export, Exporter};
+use super::incidents::{self, Incidents};
+use super::limits::{Dropped, LedgerLimits};
 use super::process::Process;
 use super::process_table::ProcessTable;
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
-use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
-use gpuprobe_model::event::{Call, Event, OutOfMemory, Task};
+use gpuprobe_cuda::{EXTRA, KindSet, MemoryKind, Op};
+use gpuprobe_model::event::{Call, Event, Task};
 use gpuprobe_model::stack::CallStack;
 use gpuprobe_model::{GpuUse, UserLoss};
 
 /// Counts of calls, over all processes since the start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Successful calls of allocating functions.
     pub alloc_calls: u64,
@@ -37,20 +39,18 @@ pub struct Counts {
     pub unknown_frees: u64,
     /// Frees of a null pointer.
     pub null_frees: u64,
-    /// Successful calls by row of the function table.
+    /// Successful calls by row of the function table, up to the last one that was called.
     pub by_row: Vec<u64>,
 }
 
-impl Default for Counts {
-    fn default() -> Self {
-        Self {
-            alloc_calls: 0,
-            free_calls: 0,
-            failed_calls: 0,
-            unknown_frees: 0,
-            null_frees: 0,
-            by_row: vec![0; FUNCTIONS.len()],
+impl Counts {
+    /// Adds successful calls of the function in `row` of the table.
+    pub(super) fn add(&mut self, row: u16, calls: u64) {
+        let row = usize::from(row);
+        if self.by_row.len() <= row {
+            self.by_row.resize(row + 1, 0);
         }
+        self.by_row[row] += calls;
     }
 }
 
@@ -62,16 +62,18 @@ pub struct Ledger {
     /// Counts of the calls so far.
     pub counts: Counts,
     pub(super) live_bytes: u64,
-    pub(super) peak_bytes: u64,
-    /// When the peak was reached, and how often there was a new peak.
-    pub(super) peak_ns: Option<u64>,
+    /// Peak of the GPU memory that live processes held together, bytes.
+    pub peak_bytes: u64,
+    /// When the peak was reached, `CLOCK_MONOTONIC` nanoseconds; `None` if no memory was ever held.
+    pub peak_ns: Option<u64>,
+    /// Number of new peaks.
     pub(super) peaks: u32,
     /// Whether its events are those of a file, of which nothing is dropped.
     pub(super) is_of_file: bool,
     /// Frees of an export that had an allocation, by functions that do nothing else.
     pub(super) plain_frees: u64,
     /// Exported memory, by its IPC handle of 64 bytes.
-    pub(super) shared: HashMap<[u64; EXTRA], u64>,
+    pub(super) shared: HashMap<[u64; EXTRA], Export>,
     /// Memory that the ledger itself uses.
     pub(super) limits: LedgerLimits,
     /// Out-of-memory incidents of the run.
@@ -97,9 +99,7 @@ impl Ledger {
 
     /// Enables [`Self::find_address`] for memory allocated from now on.
     pub fn index_addresses(&mut self) {
-        if self.addresses.is_none() {
-            self.addresses = Some(AddressIndex::default());
-        }
+        self.addresses.get_or_insert_default();
     }
 
     /// Location of `address` in process `pid` at `at_ns`, if it is in a known allocation. Freed
@@ -156,16 +156,19 @@ impl Ledger {
                 if !tensor.is_free && self.incidents.is_open(tensor.pid) {
                     let who = (tensor.pid, tensor.tid);
                     self.incidents.given(who, None, tensor.time_ns);
-                    self.record_incidents();
                 }
             }
-            Event::OutOfMemory(oom) => self.gave_up(oom),
+            Event::OutOfMemory(oom) => {
+                self.processes.enter(oom.pid);
+                self.incidents.gave_up(oom, &self.processes);
+            }
             Event::Request(request) => {
                 self.keep(request.pid, |process| process.apply_request(request));
             }
             Event::Memory(event) => self.memory(event),
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
         }
+        self.record_incidents();
     }
 
     /// Sets the call stack of calls of `pid` with stack number `number`. Called before the first of
@@ -189,16 +192,6 @@ impl Ledger {
     /// Dropped events by process.
     pub fn left_out_by_process(&self) -> impl Iterator<Item = UserLoss> {
         self.limits.lost()
-    }
-
-    /// Peak of the GPU memory that live processes held together, bytes.
-    pub fn peak_bytes(&self) -> u64 {
-        self.peak_bytes
-    }
-
-    /// When the peak was reached, `CLOCK_MONOTONIC` nanoseconds; `None` if no memory was ever held.
-    pub fn peak_ns(&self) -> Option<u64> {
-        self.peak_ns
     }
 
     /// Memory of a call site of `process` that was live at the peak.
@@ -248,9 +241,7 @@ impl Ledger {
             }
             return;
         }
-        if let Some(count) = self.counts.by_row.get_mut(usize::from(call.row)) {
-            *count += u64::from(!call.captured);
-        }
+        self.counts.add(call.row, u64::from(!call.captured));
         if call.function.op == Op::ShareExport {
             self.export(call);
             return;
@@ -347,11 +338,11 @@ impl Ledger {
         process.sites.end();
         let gpu = process.totals.sums.gpu;
         self.live_bytes = self.live_bytes.saturating_sub(gpu.bytes);
-        let kept = process.account.kept;
+        let units = process.units;
         self.ended.push(process);
         if !self.is_of_file {
-            self.limits.change(kept, LedgerUsage::default());
-            self.ended.forget_surplus();
+            self.limits.change(units, 0);
+            self.ended.shrink(ended::MAX_SIZE);
         }
     }
 
@@ -369,7 +360,8 @@ impl Ledger {
     /// thread with an open incident.
     fn note_outcome(&mut self, call: &Call) {
         if incidents::is_refused(call) {
-            self.refused(call);
+            self.processes.enter(call.pid);
+            self.incidents.refused(call, &self.processes);
         } else if call.result == 0
             && call.function.op.allocates()
             && !call.captured
@@ -377,38 +369,7 @@ impl Ledger {
         {
             let who = (call.pid, call.tid);
             self.incidents.given(who, Some(call), call.end_ns);
-            self.record_incidents();
         }
-    }
-
-    fn refused(&mut self, call: &Call) {
-        self.processes.enter(call.pid);
-        let processes = &self.processes;
-        let Some(process) = processes.get(call.pid) else {
-            return;
-        };
-        let (asked, when) = (MemoryRequest::of(call, process), (call.tid, call.end_ns));
-        let incident = |id, asked| Incident::new(id, process, when, asked).among(processes.iter());
-        self.incidents.refused(call.pid, when, asked, incident);
-        self.record_incidents();
-    }
-
-    /// Records that the allocator of a framework has given up.
-    fn gave_up(&mut self, oom: &OutOfMemory) {
-        self.processes.enter(oom.pid);
-        let processes = &self.processes;
-        let Some(process) = processes.get(oom.pid) else {
-            return;
-        };
-        let when = (oom.tid, oom.time_ns);
-        let incident = |id| {
-            let asked = MemoryRequest::reported(oom, process);
-            Incident::new(id, process, when, asked).among(processes.iter())
-        };
-        let held = || HeldByProcess::of(process, Some(oom.device), false);
-        let given_up = GivenUp::of(oom, process);
-        self.incidents.gave_up(oom, given_up, held, incident);
-        self.record_incidents();
     }
 
     fn record_incidents(&mut self) {
@@ -417,23 +378,34 @@ impl Ledger {
         }
     }
 
-    /// Bytes of the memory that the call opens or imports, if a traced process has exported it: under an IPC handle of
-    /// 64 bytes.
-    fn shared_by(&self, call: &Call) -> Option<u64> {
+    /// The exported memory that the call opens or imports, if a traced process has exported it: under an IPC handle
+    /// of 64 bytes.
+    fn shared_by(&self, call: &Call) -> Option<Export> {
         let function = call.function;
         let opens = function.op == Op::ShareOpen || function.kind == MemoryKind::Imported;
         let detail = call.detail.as_deref().filter(|_| opens)?;
-        self.shared.get(&detail.values).copied()
+        self.shared.get(&detail.values).cloned()
     }
 
     fn export(&mut self, call: &Call) {
-        let process = self.processes.get(call.pid);
-        let size = process.and_then(|process| process.size_at(call.address));
+        let Some(process) = self.processes.get(call.pid) else {
+            return;
+        };
+        let size = process.size_at(call.address);
         if let (Some(size_bytes), Some(detail)) = (size, &call.detail) {
+            let exporter = Exporter {
+                pid: process.pid,
+                comm: process.comm.clone(),
+                command: process.identity.command.clone(),
+            };
             if self.shared.len() >= MAX_SHARED {
                 self.shared.clear();
             }
-            self.shared.insert(detail.values, size_bytes);
+            let export = Export {
+                size_bytes,
+                exporter: Arc::new(exporter),
+            };
+            self.shared.insert(detail.values, export);
         }
     }
 }

@@ -9,7 +9,6 @@
 pub mod activity;
 mod addresses;
 mod allocation;
-mod allowance;
 pub mod arrays;
 mod calls;
 mod change;
@@ -17,6 +16,7 @@ mod contexts;
 mod ended;
 mod files;
 mod graphs;
+pub mod imports;
 pub mod incidents;
 pub mod launches;
 pub mod ledger;
@@ -49,7 +49,6 @@ pub use sites::{CallSite, Sites};
 pub use tensors::{Allocator, TensorAllocators};
 pub use transfers::Transfers;
 
-use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
 use gpuprobe_model::Lost;
 use gpuprobe_model::event::{Call, Event, Task};
@@ -144,19 +143,14 @@ impl State {
 
     /// Enables or disables the recording of [`Self::changes`].
     pub fn watch(&mut self, is_enabled: bool) {
-        self.ledger.changes = Changes {
-            is_enabled,
-            ..Changes::default()
-        };
+        self.ledger.changes.is_enabled = is_enabled;
+        self.ledger.changes.list.clear();
     }
 
     /// Enables the recording of [`Self::changes`] with those of tensors.
     pub fn watch_tensors(&mut self) {
-        self.ledger.changes = Changes {
-            is_enabled: true,
-            with_tensors: true,
-            ..Changes::default()
-        };
+        self.watch(true);
+        self.ledger.changes.with_tensors = true;
     }
 
     /// The recorded changes in order; the caller removes them.
@@ -166,14 +160,10 @@ impl State {
 
     /// Adds what was dropped here for lack of room to `lost`.
     pub fn add_left_out(&self, lost: &mut Lost) {
-        let Dropped {
-            calls,
-            tensors,
-            stacks,
-        } = self.ledger.left_out();
-        lost.memory += calls;
-        lost.tensors += tensors;
-        lost.stacks += stacks;
+        let dropped = self.ledger.left_out();
+        lost.memory += dropped.calls;
+        lost.tensors += dropped.tensors;
+        lost.stacks += dropped.stacks;
         lost.names += self.launches.names_left_out;
     }
 

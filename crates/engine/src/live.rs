@@ -1,9 +1,8 @@
 //! The live allocations of one process, by address and address space.
 //!
-//! Few are in one table, many in shards: to let one table of ten million grow takes longer than the event
-//! ring lasts.
+//! They are in shards: to let one table of ten million grow takes longer than the event ring lasts.
 
-use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::mem;
 
@@ -12,7 +11,6 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Allocation;
 use super::superseded::Superseded;
-use gpuprobe_cuda::MemoryKind;
 
 /// The allocation that a successful free removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,39 +23,33 @@ pub(super) enum Freed {
     Unknown,
 }
 
-/// Number of shards, and of allocations beyond which they are used.
-const SHARDS: usize = 256;
-const FEW: usize = 4096;
+/// Number of shards of a process with allocations.
+const SHARDS: usize = 64;
 /// Below this capacity, a table does not shrink.
 const MIN_CAPACITY: usize = 64;
 
 /// The live allocations of one process, by key.
 #[derive(Debug, Default)]
 pub(super) struct LiveSet {
-    /// None, one or [`SHARDS`] tables.
+    /// None, or [`SHARDS`] tables.
     shards: Vec<HashTable<Allocation>>,
     len: usize,
     hasher: DefaultHashBuilder,
     superseded: Superseded,
 }
 
-/// The shard of a hash, of `count`. The last is twice as large as the first, and so they do not double at
+/// The shard of a hash. The last is twice as large as the first, and so they do not double at
 /// the same time.
-fn shard(hash: u64, count: usize) -> usize {
+fn shard(hash: u64) -> usize {
     const ONE: u64 = 1 << 16;
     let even = hash >> 32 & (ONE - 1);
     let skewed = even * (4 * ONE - even) / (3 * ONE);
-    (skewed * count as u64 / ONE) as usize
+    (skewed * SHARDS as u64 / ONE) as usize
 }
 
 impl LiveSet {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Allocation> {
         self.shards.iter().flatten()
-    }
-
-    /// Former allocations with frees that have not returned yet.
-    pub(super) fn superseded(&mut self) -> &mut Superseded {
-        &mut self.superseded
     }
 
     /// Number of superseded allocations with frees in flight.
@@ -71,15 +63,12 @@ impl LiveSet {
 
     /// Adds an allocation; returns the one that it supersedes at its address, if any.
     pub(super) fn insert(&mut self, new: Allocation) -> Option<Allocation> {
-        match (self.shards.len(), self.len) {
-            (0, _) => self.shards.push(HashTable::new()),
-            (1, FEW) => self.divide(),
-            _ => {}
+        if self.shards.is_empty() {
+            self.shards.resize_with(SHARDS, HashTable::new);
         }
         let (key, hasher) = (new.key(), &self.hasher);
         let hash = hasher.hash_one(key);
-        let shard = shard(hash, self.shards.len());
-        let place = self.shards[shard].entry(
+        let place = self.shards[shard(hash)].entry(
             hash,
             |known| known.key() == key,
             |known| hasher.hash_one(known.key()),
@@ -92,39 +81,21 @@ impl LiveSet {
             }
             Entry::Occupied(mut place) => mem::replace(place.get_mut(), new),
         };
-        // A graph that frees its own memory supersedes it at each launch: usually no free of it is
-        // in flight.
-        if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
-            self.superseded.drop_oldest(key);
-        }
         self.superseded.remember(key, old.end_ns, new.end_ns, 1);
         Some(old)
-    }
-
-    /// Moves the allocations of the first table into shards.
-    fn divide(&mut self) {
-        let few = mem::take(&mut self.shards);
-        self.shards.resize_with(SHARDS, HashTable::new);
-        let hasher = &self.hasher;
-        let hash_of = |known: &Allocation| hasher.hash_one(known.key());
-        for allocation in few.into_iter().flatten() {
-            let hash = hash_of(&allocation);
-            self.shards[shard(hash, SHARDS)].insert_unique(hash, allocation, hash_of);
-        }
     }
 
     /// The live allocation under `key`.
     pub(super) fn get(&self, key: u64) -> Option<&Allocation> {
         let hash = self.hasher.hash_one(key);
-        let shard = self.shards.get(shard(hash, self.shards.len()))?;
+        let shard = self.shards.get(shard(hash))?;
         shard.find(hash, |known| known.key() == key)
     }
 
     /// The live allocation under `key`, which keeps its key.
     pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Allocation> {
         let hash = self.hasher.hash_one(key);
-        let number = shard(hash, self.shards.len());
-        let shard = self.shards.get_mut(number)?;
+        let shard = self.shards.get_mut(shard(hash))?;
         shard.find_mut(hash, |known| known.key() == key)
     }
 
@@ -133,7 +104,8 @@ impl LiveSet {
         self.remove_before(key, u64::MAX)
     }
 
-    /// Removes all allocations for which `ends` returns true; returns them, the oldest first.
+    /// Removes all allocations for which `ends` returns true; returns them, the oldest first: a replay has them
+    /// in the same order.
     pub(super) fn remove_if(&mut self, ends: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
         let mut gone: Vec<_> = self.iter().filter(|a| ends(a)).copied().collect();
         gone.sort_unstable_by_key(|allocation| (allocation.end_ns, allocation.key()));
@@ -156,8 +128,7 @@ impl LiveSet {
     fn remove_before(&mut self, key: u64, start_ns: u64) -> Option<Allocation> {
         let hasher = &self.hasher;
         let hash = hasher.hash_one(key);
-        let number = shard(hash, self.shards.len());
-        let shard = self.shards.get_mut(number)?;
+        let shard = self.shards.get_mut(shard(hash))?;
         let found = shard.find_entry(hash, |known| known.key() == key && known.end_ns <= start_ns);
         let (gone, _) = found.ok()?.remove();
         self.len -= 1;
@@ -195,8 +166,7 @@ impl AllocationOrder {
 pub struct TopN<'a> {
     count: usize,
     by: AllocationOrder,
-    /// No more than twice as many as wanted.
-    kept: Vec<(Rank, &'a Allocation)>,
+    kept: BTreeMap<Rank, &'a Allocation>,
     /// What ranks no higher is not among the first.
     least: Rank,
 }
@@ -207,7 +177,7 @@ impl<'a> TopN<'a> {
         Self {
             count,
             by,
-            kept: Vec::new(),
+            kept: BTreeMap::new(),
             least: Rank::default(),
         }
     }
@@ -215,27 +185,22 @@ impl<'a> TopN<'a> {
     /// Keeps `allocation` if it is among the first.
     pub fn offer(&mut self, allocation: &'a Allocation) {
         let rank = self.by.rank(allocation);
-        if rank > self.least && self.count > 0 {
-            self.kept.push((rank, allocation));
-            if self.kept.len() / 2 == self.count {
-                self.sort();
-                self.least = self.kept[self.count - 1].0;
-            }
+        if rank <= self.least || self.count == 0 {
+            return;
+        }
+        self.kept.insert(rank, allocation);
+        if self.kept.len() > self.count {
+            self.kept.pop_first();
+            self.least = *self
+                .kept
+                .first_key_value()
+                .map_or(&rank, |(least, _)| least);
         }
     }
 
-    fn sort(&mut self) {
-        self.kept.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
-        self.kept.truncate(self.count);
-    }
-
     /// The allocations that were kept, in order.
-    pub fn into_sorted(mut self) -> Vec<&'a Allocation> {
-        self.sort();
-        self.kept
-            .into_iter()
-            .map(|(_, allocation)| allocation)
-            .collect()
+    pub fn into_sorted(self) -> Vec<&'a Allocation> {
+        self.kept.into_values().rev().collect()
     }
 }
 
@@ -245,13 +210,14 @@ mod tests {
     use crate::allocation::{AllocationPlace, NewAllocation, key};
     use gpuprobe_cuda::{AddressSpace, MemoryKind};
     use proptest::prelude::*;
+    use std::cmp::Reverse;
 
     fn allocation(address: u64, end_ns: u64) -> Allocation {
         Allocation::new(&NewAllocation {
             address,
             size_bytes: 64,
             end_ns,
-            thread: 0,
+            tid: 0,
             row: 1,
             site: 0,
             kind: MemoryKind::Device,
@@ -312,7 +278,7 @@ mod tests {
                 address: 0x100,
                 size_bytes: 64,
                 end_ns,
-                thread: 0,
+                tid: 0,
                 row: 1,
                 site: 0,
                 kind: MemoryKind::Graph,
@@ -322,7 +288,7 @@ mod tests {
                 context: 0,
             }));
         }
-        assert!(live.superseded.len() <= 64);
+        assert!(live.frees_in_flight() <= 1 << 16);
         assert_eq!(live.free(0x100, 999_998), Freed::Superseded);
     }
 
@@ -355,38 +321,10 @@ mod tests {
             }
             let before = capacity;
             capacity = live.shards.iter().map(HashTable::capacity).sum();
-            assert!(thousand < 100 || capacity <= before + before / 20);
+            assert!(thousand < 100 || capacity <= before + before / 8);
         }
         assert_eq!((live.len(), live.iter().count()), (300_000, 300_000));
         assert!(capacity < 600_000, "{capacity}");
-    }
-
-    #[test]
-    fn frees_in_flight_are_many_unless_graphs_free_their_own_memory() {
-        use MemoryKind::{Device, Graph};
-        for (kinds, left) in [
-            ([Device, Device], 99),
-            ([Device, Graph], 99),
-            ([Graph, Graph], 64),
-        ] {
-            let mut live = LiveSet::default();
-            for n in 0..100 {
-                live.insert(Allocation::new(&NewAllocation {
-                    address: 0x100,
-                    size_bytes: 64,
-                    end_ns: n as u64,
-                    thread: 0,
-                    row: 1,
-                    site: 0,
-                    kind: kinds[n % 2],
-                    space: AddressSpace::Device,
-                    place: AllocationPlace::Unknown,
-                    slot: 0,
-                    context: 0,
-                }));
-            }
-            assert_eq!(live.frees_in_flight(), left, "{kinds:?}");
-        }
     }
 
     proptest! {

@@ -62,7 +62,8 @@ pub struct PhysicalMemory {
     superseded: Superseded,
     last_id: u64,
     reserved: BTreeMap<u64, Reservation>,
-    reserved_bytes: u64,
+    /// Bytes of reserved address space.
+    pub reserved_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,19 +79,9 @@ impl PhysicalMemory {
         tables + self.places.len() + self.reserved.len() + self.superseded.len()
     }
 
-    /// Stops or resumes keeping superseded entries.
-    pub(super) fn set_full(&mut self, is_full: bool) {
-        self.superseded.is_full = is_full;
-    }
-
     /// The piece with this number.
     pub fn get(&self, id: u64) -> Option<&PhysicalAllocation> {
         self.pieces.get(&id)
-    }
-
-    /// Bytes of reserved address space.
-    pub fn reserved_bytes(&self) -> u64 {
-        self.reserved_bytes
     }
 
     /// Adds physical memory with a new handle. Returns its number, and the effect on former memory
@@ -109,12 +100,8 @@ impl PhysicalMemory {
         (id, self.enter(handle, Some(id), end_ns))
     }
 
-    /// Adds a handle that is not of memory.
-    pub(super) fn create_other(&mut self, handle: u64, end_ns: u64) -> Released {
-        self.enter(handle, None, end_ns)
-    }
-
-    fn enter(&mut self, handle: u64, id: Option<u64>, end_ns: u64) -> Released {
+    /// Adds a handle: of the memory with this number, or not of memory.
+    pub(super) fn enter(&mut self, handle: u64, id: Option<u64>, end_ns: u64) -> Released {
         let new = PhysicalHandle {
             id,
             references: 1,

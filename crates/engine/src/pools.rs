@@ -19,8 +19,6 @@ pub struct PoolAccount {
     is_current: bool,
     is_default: bool,
     destroyed: bool,
-    /// Whether it stands for all pools without a slot of their own.
-    is_shared: bool,
 }
 
 /// Location of a pool's memory.
@@ -31,8 +29,8 @@ pub(super) struct PoolLocation {
     is_managed: bool,
 }
 
-/// Slots of pools, which fit a byte; further pools share the last slot.
-const SHARED: usize = 254;
+/// Pools that are told apart: their slots fit a byte. Memory of further ones has no pool.
+const MAX_POOLS: usize = 255;
 /// Memory type `CU_MEM_ALLOCATION_TYPE_MANAGED` of a pool.
 const MANAGED: u64 = 2;
 /// Pool attribute `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
@@ -79,7 +77,7 @@ impl PoolAccounts {
 
     /// Pools that exist, or from which memory is still allocated.
     pub fn iter(&self) -> impl Iterator<Item = &PoolAccount> {
-        let shown = |p: &&PoolAccount| !(p.destroyed || p.is_shared) || p.used.allocations > 0;
+        let shown = |p: &&PoolAccount| !p.destroyed || p.used.allocations > 0;
         self.list.iter().filter(shown)
     }
 
@@ -90,8 +88,7 @@ impl PoolAccounts {
 
     /// Location of memory from the pool in `slot`, if it differs from the call's device.
     pub(super) fn place(&self, slot: u8) -> Option<AllocationPlace> {
-        let pool = self.get(slot).filter(|pool| !pool.is_shared);
-        pool.map(|pool| pool.location.place)
+        self.get(slot).map(|pool| pool.location.place)
     }
 
     pub(super) fn create(&mut self, handle: u64, location: PoolLocation) {
@@ -129,7 +126,7 @@ impl PoolAccounts {
         if which == RESERVED_CURRENT {
             let slot = self.slot(handle, place);
             let pool = self.list.get_mut(usize::from(slot));
-            if let Some(pool) = pool.filter(|pool| !pool.is_shared) {
+            if let Some(pool) = pool {
                 pool.reserved_bytes = Some(value);
             }
         }
@@ -140,8 +137,7 @@ impl PoolAccounts {
         if self.slot_of(handle).is_some() {
             return;
         }
-        let unnamed =
-            |p: &&mut PoolAccount| p.handle.is_none() && p.location == location && !p.is_shared;
+        let unnamed = |p: &&mut PoolAccount| p.handle.is_none() && p.location == location;
         match self.list.iter_mut().find(unnamed) {
             Some(pool) => pool.handle = Some(handle),
             None => drop(self.put_default(Some(handle), location)),
@@ -153,7 +149,7 @@ impl PoolAccounts {
         let known = self.slot_of(handle);
         let slot = known.unwrap_or_else(|| self.put(PoolAccount::new(Some(handle), location)));
         for (index, pool) in self.list.iter_mut().enumerate() {
-            if pool.location == location && !pool.is_shared {
+            if pool.location == location {
                 pool.is_current = index == slot;
             }
         }
@@ -217,22 +213,18 @@ impl PoolAccounts {
         })
     }
 
-    /// Stores a pool in the slot of one that is gone, or in a new one. If there are too many, it
-    /// shares a slot: no pool with live allocations may be dropped.
+    /// Stores a pool in the slot of one that is gone, or in a new one. If there are too many, it has none: no
+    /// pool with live allocations may be dropped.
     fn put(&mut self, pool: PoolAccount) -> usize {
         let gone = |p: &PoolAccount| p.destroyed && p.used.allocations == 0;
         if let Some(slot) = self.list.iter().position(gone) {
             self.list[slot] = pool;
             return slot;
         }
-        if self.list.len() < SHARED {
-            self.list.push(pool);
-        } else if self.list.len() == SHARED {
-            self.list.push(PoolAccount {
-                is_shared: true,
-                ..PoolAccount::new(None, AllocationPlace::Unknown.into())
-            });
+        if self.list.len() >= MAX_POOLS {
+            return MAX_POOLS;
         }
+        self.list.push(pool);
         self.list.len() - 1
     }
 }
@@ -247,7 +239,6 @@ impl PoolAccount {
             is_current: false,
             is_default: false,
             destroyed: false,
-            is_shared: false,
         }
     }
 

@@ -1,21 +1,22 @@
 //! A traced process: its threads and the memory they hold.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use super::allocation::key;
-use super::allowance::Allowance;
 use super::change::{Change, Changes, MemoryOrigin};
 use super::contexts::ProcessContexts;
 use super::graphs::Graphs;
-use super::limits::{Account, Dropped, Full, LedgerUsage};
+use super::imports::Exporter;
+use super::limits::Dropped;
 use super::live::LiveSet;
 use super::physical::{PhysicalAllocation, PhysicalMemory};
 use super::pools::{PoolAccount, PoolAccounts};
 use super::sites::Sites;
 use super::sites::series::SeriesShape;
-use super::tensors::TensorAllocators;
+use super::tensors::{Allocator, TensorAllocators};
 use super::totals::{MemorySums, ProcessTotals, Total};
 use super::{Allocation, Identity};
 use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
@@ -49,7 +50,7 @@ pub(super) struct Variable {
     pub(super) name: Option<String>,
 }
 
-/// Units of [`LedgerUsage`] per variable: its module and its name.
+/// Units of [`Process::kept`] per variable: its module and its name.
 const VARIABLE_UNITS: usize = 4;
 
 /// A process that has called a traced function.
@@ -89,6 +90,8 @@ pub struct Process {
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: ProcessContexts,
+    /// Exporters of the memory that it has open, as far as the exports were seen, by allocation key.
+    pub(super) imports: HashMap<u64, Arc<Exporter>>,
     /// Loaded modules, and libraries, which belong to no context.
     pub(super) modules: HashMap<u64, Option<LoadedModule>>,
     /// Device variables by address.
@@ -98,24 +101,19 @@ pub struct Process {
     /// Number of times that IPC memory was opened, by address.
     pub(super) opened: HashMap<u64, u32>,
     pub(super) live: LiveSet,
-    /// Rate limit on scans of allocations when contexts end.
-    pub(super) scans: Allowance,
     /// Number of calls dropped.
     pub(super) left_out: u64,
-    /// Which tables are full, and the number of live allocations dropped for that reason.
-    full: Full,
+    /// Whether there is no room for more, and the number of live allocations dropped for that reason.
+    pub(super) is_full: bool,
     pub(super) live_left_out: u64,
-    /// Memory use of the process in the ledger, as last added to [`super::limits`].
-    pub(super) account: Account,
+    /// [`Self::kept`] as last added to [`super::limits`].
+    pub(super) units: usize,
     /// Changes of the call that is being applied.
     pub(super) changes: Changes,
     /// Memory kinds included in totals and sums.
-    counted: KindSet,
-    threads: Vec<TracedThread>,
-    /// Indices into `threads` of live threads, by tid.
-    by_tid: HashMap<u32, u32>,
-    /// Indices into `threads` that can be reused.
-    vacant: Vec<u32>,
+    pub counted: KindSet,
+    /// Live threads, and ended ones with live memory, by tid.
+    threads: HashMap<u32, TracedThread>,
 }
 
 impl Process {
@@ -127,14 +125,21 @@ impl Process {
         }
     }
 
-    /// Memory kinds included in totals and sums.
-    pub fn counted(&self) -> KindSet {
-        self.counted
+    /// Its threads, including those that hold nothing, in no particular order.
+    pub fn threads(&self) -> impl Iterator<Item = &TracedThread> {
+        self.threads.values()
     }
 
-    /// Threads by index, including those that hold nothing.
-    pub fn threads(&self) -> &[TracedThread] {
-        &self.threads
+    /// Memory imported from traced processes, by exporter, in the order of process ids.
+    pub fn imported_from(&self) -> Vec<(Arc<Exporter>, Total)> {
+        let mut sums: BTreeMap<&Arc<Exporter>, Total> = BTreeMap::new();
+        for (&key, exporter) in &self.imports {
+            if let Some(memory) = self.live.get(key) {
+                sums.entry(exporter).or_default().add(memory.size_bytes);
+            }
+        }
+        let sums = sums.into_iter();
+        sums.map(|(of, sum)| (Arc::clone(of), sum)).collect()
     }
 
     /// Number of contexts that it has created and not destroyed.
@@ -145,11 +150,6 @@ impl Process {
     /// Time series of its contexts, for a verdict at `now_ns`.
     pub fn contexts_shape(&self, now_ns: u64) -> SeriesShape {
         self.contexts.shape(now_ns)
-    }
-
-    /// Index into [`Self::threads`] of the thread that made `allocation`.
-    pub fn thread_index(allocation: &Allocation) -> usize {
-        allocation.thread() as usize
     }
 
     pub(super) fn introduce(&mut self, task: &Task, identity: Option<Identity>) {
@@ -195,11 +195,10 @@ impl Process {
 
     /// Adds an allocation to the sums of the process and of its thread.
     pub(super) fn count(&mut self, allocation: &Allocation) {
-        self.totals.add(allocation, self.counted);
-        let owner = &mut self.threads[allocation.thread() as usize];
-        owner.held += 1;
+        self.thread(allocation.tid()).held += 1;
         if self.counted.contains(allocation.kind()) {
-            owner.live.add(allocation);
+            self.totals.add(allocation);
+            self.thread(allocation.tid()).live.add(allocation);
         }
     }
 
@@ -221,27 +220,35 @@ impl Process {
         let new = *held;
         self.changes.record(|| Change::Freed(old.into()));
         self.changes.record(|| Change::Allocated(new.into()));
-        self.totals.subtract(&old, self.counted);
-        self.totals.add(&new, self.counted);
-        self.note_peak(new.end_ns);
         if self.counted.contains(old.kind()) {
-            let owner = &mut self.threads[old.thread() as usize];
+            self.totals.subtract(&old);
+            self.totals.add(&new);
+            let owner = self.thread(old.tid());
             owner.live.subtract(&old);
             owner.live.add(&new);
             self.sites.resize(&old, &new);
         }
+        self.note_peak(new.end_ns);
     }
 
     /// Subtracts a removed allocation from all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
-        self.totals.subtract(gone, self.counted);
-        let owner = &mut self.threads[gone.thread() as usize];
+        let is_counted = self.counted.contains(gone.kind());
+        let owner = self.thread(gone.tid());
         owner.held = owner.held.saturating_sub(1);
-        if self.counted.contains(gone.kind()) {
+        if is_counted {
             owner.live.subtract(gone);
+        }
+        if owner.exited && owner.held == 0 {
+            self.threads.remove(&gone.tid());
+        }
+        if is_counted {
+            self.totals.subtract(gone);
             self.sites.subtract(gone);
         }
-        self.vacate_if_done(gone.thread());
+        if gone.kind() == MemoryKind::Imported {
+            self.imports.remove(&gone.key());
+        }
         match gone.space() {
             AddressSpace::Variables => self.forget_variable(gone.address),
             AddressSpace::Shared => drop(self.opened.remove(&gone.address)),
@@ -289,11 +296,6 @@ impl Process {
             variable: self.name_of(allocation).map(str::to_owned),
         };
         (origin != MemoryOrigin::default()).then_some(origin)
-    }
-
-    /// Whether the process has no live allocations.
-    pub fn holds_nothing(&self) -> bool {
-        self.held() == 0
     }
 
     /// Number of live allocations, and of live tensors in them.
@@ -378,89 +380,61 @@ impl Process {
         allocation.device().or(self.only_device())
     }
 
+    /// The thread `tid` has begun, and has this name.
     pub(super) fn introduce_thread(&mut self, task: &Task) {
-        let index = self.thread(task.tid);
-        self.threads[index as usize].comm = Some(task.comm.clone());
+        let thread = self.thread(task.tid);
+        (thread.comm, thread.exited) = (Some(task.comm.clone()), false);
     }
 
     pub(super) fn end_thread(&mut self, tid: u32) {
-        if let Some(index) = self.by_tid.remove(&tid) {
-            self.threads[index as usize].exited = true;
-            self.vacate_if_done(index);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.exited = true;
+            if thread.held == 0 {
+                self.threads.remove(&tid);
+            }
         }
     }
 
-    /// The live thread `tid`, if known.
-    pub(super) fn thread_mut(&mut self, tid: u32) -> Option<&mut TracedThread> {
-        let index = *self.by_tid.get(&tid)?;
-        self.threads.get_mut(index as usize)
+    /// Sets the name of thread `tid`, if it has allocated memory.
+    pub fn name_thread(&mut self, tid: u32, comm: &str) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.comm = Some(comm.to_owned());
+        }
     }
 
-    /// Index of the live thread `tid`, which may be new.
-    pub(super) fn thread(&mut self, tid: u32) -> u32 {
-        if let Some(&index) = self.by_tid.get(&tid) {
-            return index;
-        }
-        let fresh = TracedThread {
+    /// The thread `tid`, which may be new.
+    fn thread(&mut self, tid: u32) -> &mut TracedThread {
+        let new = || TracedThread {
             tid,
             ..TracedThread::default()
         };
-        let index = if let Some(index) = self.vacant.pop() {
-            self.threads[index as usize] = fresh;
-            index
-        } else {
-            self.threads.push(fresh);
-            // A process has fewer than 2^22 threads at a time.
-            u32::try_from(self.threads.len() - 1).unwrap_or(u32::MAX)
-        };
-        self.by_tid.insert(tid, index);
-        index
+        self.threads.entry(tid).or_insert_with(new)
     }
 
-    fn vacate_if_done(&mut self, index: u32) {
-        let thread = &self.threads[index as usize];
-        if thread.exited && thread.held == 0 {
-            self.vacant.push(index);
+    /// Units of about 64 bytes kept for the process.
+    pub(super) fn kept(&self) -> usize {
+        let of_tensors = |allocator: &Allocator| allocator.blocks.kept() + allocator.kept();
+        self.live.len()
+            + self.modules.len()
+            + self.variables.len() * VARIABLE_UNITS
+            + self.opened.len()
+            + self.threads.len() * 2
+            + self.live.frees_in_flight()
+            + self.sites.kept()
+            + self.imports.len()
+            + self.contexts.made() as usize
+            + self.physical.kept()
+            + self.pools.kept()
+            + self.graphs.kept()
+            + self.tensors.iter().map(of_tensors).sum::<usize>()
+    }
+
+    pub(super) fn set_full(&mut self, is_full: bool) {
+        if self.is_full != is_full {
+            (self.is_full, self.sites.is_full) = (is_full, is_full);
+            let blocks = self.tensors.blocks_mut();
+            blocks.for_each(|blocks| blocks.set_full(is_full));
         }
-    }
-
-    /// Number of entries kept for the process.
-    pub(super) fn kept(&self) -> LedgerUsage {
-        let mut kept = LedgerUsage {
-            allocations: self.live.len(),
-            others: self.modules.len()
-                + self.variables.len() * VARIABLE_UNITS
-                + self.opened.len()
-                + self.threads.len() * 2
-                + self.live.frees_in_flight()
-                + self.sites.kept()
-                + self.contexts.kept()
-                + self.physical.kept()
-                + self.pools.kept()
-                + self.graphs.kept(),
-        };
-        for allocator in self.tensors.iter() {
-            let of_tensors = allocator.blocks.kept();
-            kept.allocations += of_tensors.allocations;
-            kept.others += of_tensors.others + allocator.kept();
-        }
-        kept
-    }
-
-    /// Tables of the process that are full.
-    pub(super) fn full(&self) -> Full {
-        self.full
-    }
-
-    pub(super) fn set_full(&mut self, full: Full) {
-        if self.full == full {
-            return;
-        }
-        self.full = full;
-        self.sites.is_full = full.others;
-        self.live.superseded().is_full = full.others;
-        self.physical.set_full(full.others);
-        self.tensors.set_full(full);
     }
 
     /// Whether a free of an unknown allocation may be of one that was dropped.
@@ -478,7 +452,7 @@ impl Process {
             stacks += blocks.sites.take_left_out();
         }
         Dropped {
-            calls: std::mem::take(&mut self.left_out) + self.graphs.take_left_out(),
+            calls: std::mem::take(&mut self.left_out),
             tensors,
             stacks,
         }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::DefaultHashBuilder;
 use indexmap::IndexMap;
 
 use super::process::Process;
@@ -21,8 +21,7 @@ pub(super) struct ProcessTable {
     last: usize,
     counted: KindSet,
     /// Stacks of processes that are not known yet.
-    early: HashMap<u32, Vec<(u64, Rc<CallStack>)>>,
-    early_count: usize,
+    early: Vec<(u32, u64, Rc<CallStack>)>,
     /// Number of changes so far, of all processes.
     changes: u64,
 }
@@ -68,13 +67,12 @@ impl ProcessTable {
     /// Where in the table the process `pid` is, which may be new.
     #[cold]
     fn find(&mut self, pid: u32) -> usize {
-        let (early, early_count) = (&mut self.early, &mut self.early_count);
+        let early = &mut self.early;
         let entry = self.processes.entry(pid);
         let index = entry.index();
         entry.or_insert_with(|| {
             let mut process = Process::new(pid, self.counted);
-            for (number, stack) in early.remove(&pid).into_iter().flatten() {
-                *early_count = early_count.saturating_sub(1);
+            for (_, number, stack) in early.extract_if(.., |(of, ..)| *of == pid) {
                 process.sites.learn(number, stack);
             }
             process
@@ -85,19 +83,20 @@ impl ProcessTable {
     /// Keeps the stack of a process that is not known yet.
     pub(super) fn keep_early_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
         // The stacks of a process that is never seen may be of one that is filtered out.
-        if self.early_count >= MAX_EARLY {
+        if self.early.len() >= MAX_EARLY {
             self.early.clear();
-            self.early_count = 0;
         }
-        self.early.entry(pid).or_default().push((number, stack));
-        self.early_count += 1;
+        self.early.push((pid, number, stack));
     }
 
     /// Drops the stacks kept for `pid`.
     pub(super) fn drop_early_stacks(&mut self, pid: u32) {
-        if let Some(stacks) = self.early.remove(&pid) {
-            self.early_count = self.early_count.saturating_sub(stacks.len());
-        }
+        self.early.retain(|(of, ..)| *of != pid);
+    }
+
+    /// Forgets the processes that hold nothing.
+    pub(super) fn keep_holders(&mut self) {
+        self.processes.retain(|_, process| process.held() > 0);
     }
 
     pub(super) fn remove(&mut self, pid: u32) -> Option<Process> {
@@ -128,12 +127,12 @@ mod tests {
         }
         table.keep_early_stack(8, 1, stack(1));
         table.drop_early_stacks(8);
-        assert_eq!((table.early.len(), table.early_count), (1, 3));
+        assert_eq!(table.early.len(), 3);
         let process = table.enter(7);
         assert_eq!((process.pid, process.version), (7, 1));
         assert_eq!(process.sites.stack(3), Some(&stack(3)));
         assert_eq!(table.enter(8).sites.stack(1), None);
-        assert_eq!((table.early.len(), table.early_count), (0, 0));
+        assert!(table.early.is_empty());
         assert_eq!([8, 7, 7].map(|pid| table.enter(pid).version), [3, 4, 5]);
         assert_eq!(table.get_mut(7).map(|process| process.version), Some(5));
         assert!(table.get_mut(9).is_none());
@@ -145,9 +144,8 @@ mod tests {
         for number in 0..MAX_EARLY as u64 {
             table.keep_early_stack(7, number, stack(1));
         }
-        assert_eq!(table.early_count, MAX_EARLY);
-        assert_eq!(table.early[&7].len(), MAX_EARLY);
+        assert_eq!(table.early.len(), MAX_EARLY);
         table.keep_early_stack(8, 1, stack(1));
-        assert_eq!((table.early.len(), table.early_count), (1, 1));
+        assert_eq!(table.early.len(), 1);
     }
 }

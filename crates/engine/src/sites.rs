@@ -46,14 +46,6 @@ pub struct CallSite {
 }
 
 impl CallSite {
-    /// Live sums at the peak with this number, which is the last one that there was.
-    fn at_peak(&self, peak: u32) -> MemorySums {
-        match self.noted == Some(peak) {
-            true => self.then,
-            false => self.live,
-        }
-    }
-
     fn add(&mut self, new: &Allocation) {
         self.live.add(new);
         self.allocated.add(new);
@@ -137,10 +129,11 @@ impl Sites {
 
     /// Sums live at `site` at the peak with this number, the last one over all processes.
     pub(super) fn at_peak(&self, site: &CallSite, peak: u32) -> MemorySums {
-        if self.ended.is_some_and(|ended| ended != peak) {
-            return MemorySums::default();
+        match site.noted == Some(peak) {
+            _ if self.ended.is_some_and(|ended| ended != peak) => MemorySums::default(),
+            true => site.then,
+            false => site.live,
         }
-        site.at_peak(peak)
     }
 
     /// Nothing was allocated yet; what is live stays.
@@ -164,11 +157,6 @@ impl Sites {
     /// The site with this number.
     pub fn get(&self, number: u32) -> Option<&CallSite> {
         self.sites.get(number as usize)
-    }
-
-    /// The site that `allocation` was made at.
-    pub fn of(&self, allocation: &Allocation) -> Option<&CallSite> {
-        self.sites.get(allocation.site as usize)
     }
 
     /// From now on, `number` names `stack`. Two numbers may name the same.

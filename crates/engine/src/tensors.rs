@@ -10,12 +10,12 @@ mod fragmentation;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use hashbrown::{HashMap, HashSet};
 
 use super::allocation::{Allocation, AllocationPlace, NewAllocation, key};
 use super::change::{Changes, TensorChange};
-use super::limits::Full;
 use super::live::Freed;
 use super::process::Process;
 use super::sites::Sites;
@@ -29,15 +29,12 @@ pub use fragmentation::{Fragmentation, Pinned};
 const MAX_ALLOCATORS: usize = 64;
 /// In a process with more allocations than this, the one around an address is not searched for.
 const MAX_LOOKED_AT: usize = 1 << 14;
-/// Values of [`Allocation::context`]: the requested size is unknown; the excess over it does not
-/// fit.
-const NOT_ASKED: u16 = 0;
-const MUCH_MORE: u16 = u16::MAX;
 
 /// The allocators of a process: one per device.
 #[derive(Debug, Default)]
 pub struct TensorAllocators {
-    allocators: Vec<Allocator>,
+    /// By function and device.
+    allocators: BTreeMap<(u16, u16), Allocator>,
     /// Memory from CUDA with tensors of allocators that do not report the device: bytes and device,
     /// by address.
     regions: BTreeMap<u64, (u64, u16)>,
@@ -72,8 +69,8 @@ pub struct Allocator {
     pub unknown_frees: u64,
     /// Number of new peaks of `allocated_bytes`.
     peaks: u32,
-    /// Bytes beyond the requested size, of blocks where the excess does not fit [`Allocation`].
-    much_more: HashMap<u64, u64>,
+    /// Bytes requested for the live blocks where that is known, by address.
+    asked: HashMap<u64, u64>,
     /// Addresses of allocations from CUDA that are segments: a block was seen at their start.
     segments: HashSet<u64>,
     /// Addresses of reserved ranges that are segments: a block was seen in them.
@@ -83,51 +80,30 @@ pub struct Allocator {
 impl TensorAllocators {
     /// Allocators that have sent an event, by framework and device.
     pub fn iter(&self) -> impl Iterator<Item = &Allocator> {
-        self.allocators.iter()
+        self.allocators.values()
     }
 
     /// Live blocks of all allocators.
     pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.allocators
-            .iter_mut()
-            .map(|allocator| &mut allocator.blocks)
-    }
-
-    /// Sets which tables are full.
-    pub(super) fn set_full(&mut self, full: Full) {
-        self.blocks_mut().for_each(|blocks| blocks.set_full(full));
-    }
-
-    /// Device and call site number of the block at `address`.
-    pub fn site_at(&self, address: u64) -> Option<(u16, u32)> {
-        let key = key(AddressSpace::Device, address);
-        let holds = |a: &Allocator| Some((a.device, a.blocks.live.get(key)?.site));
-        self.iter().find_map(holds)
+        let allocators = self.allocators.values_mut();
+        allocators.map(|allocator| &mut allocator.blocks)
     }
 
     /// The allocator of this device, which may be new; `None` if the device index is out of range
     /// or there are too many allocators.
     fn of(&mut self, pid: u32, device: u16, row: u16) -> Option<&mut Allocator> {
-        let wanted = (row, device);
-        let place = self
-            .allocators
-            .partition_point(|a| (a.row, a.device) < wanted);
-        let found = self.allocators.get(place);
-        if found.is_none_or(|a| (a.row, a.device) != wanted) {
-            if device >= MAX_DEVICES || self.allocators.len() >= MAX_ALLOCATORS {
-                return None;
-            }
-            self.allocators
-                .insert(place, Allocator::new(pid, device, row));
+        let is_full = device >= MAX_DEVICES || self.allocators.len() >= MAX_ALLOCATORS;
+        match self.allocators.entry((row, device)) {
+            Entry::Vacant(_) if is_full => None,
+            place => Some(place.or_insert_with(|| Allocator::new(pid, device, row))),
         }
-        self.allocators.get_mut(place)
     }
 
     /// Applies an event of an allocator that reports neither its device nor its sums. A block
     /// outside of memory from CUDA is host memory. Returns false if the device is out of range.
     fn chunk(&mut self, chunk: &Tensor, process: &Process, changes: &mut Changes) -> bool {
         if chunk.is_free {
-            let mut allocators = self.allocators.iter_mut();
+            let mut allocators = self.allocators.values_mut();
             let held = allocators.find(|a| a.row == chunk.row && a.holds(chunk.address));
             if let Some(allocator) = held {
                 let freed = allocator.take_back(chunk);
@@ -178,7 +154,7 @@ impl TensorAllocators {
     /// Notes that memory from CUDA was freed.
     pub(super) fn segment_gone(&mut self, gone: &Allocation, changes: &mut Changes) {
         self.regions.remove(&gone.address);
-        for allocator in &mut self.allocators {
+        for allocator in self.allocators.values_mut() {
             if allocator.segments.remove(&gone.address) {
                 allocator.gave_back(gone.size_bytes, changes);
             }
@@ -188,14 +164,14 @@ impl TensorAllocators {
     /// Notes that the address range reserved at `range` is no longer what it was: the next one there may be
     /// another allocator's.
     pub(super) fn range_gone(&mut self, range: u64) {
-        for allocator in &mut self.allocators {
+        for allocator in self.allocators.values_mut() {
             allocator.ranges.remove(&range);
         }
     }
 
     /// Notes that `bytes` were unmapped in a reserved address range.
     pub(super) fn unmapped(&mut self, range: u64, bytes: u64, changes: &mut Changes) {
-        for allocator in &mut self.allocators {
+        for allocator in self.allocators.values_mut() {
             if allocator.ranges.contains(&range) {
                 allocator.gave_back(bytes, changes);
             }
@@ -222,7 +198,7 @@ impl Process {
 
     /// Applies an event with the requested size of a block.
     pub(super) fn apply_request(&mut self, request: &TensorRequest) {
-        let mut allocators = self.tensors.allocators.iter_mut();
+        let mut allocators = self.tensors.allocators.values_mut();
         if let Some(allocator) = allocators.find(|a| a.holds(request.address)) {
             allocator.request(request);
         }
@@ -250,19 +226,9 @@ impl Allocator {
         self.blocks.sites.at_peak(site, self.peaks)
     }
 
-    /// Bytes requested for `block`, which is one of [`Self::blocks`], if known.
-    pub fn requested_of(&self, block: &Allocation) -> Option<u64> {
-        let more = match block.context() {
-            NOT_ASKED => return None,
-            MUCH_MORE => *self.much_more.get(&block.address)?,
-            more => u64::from(more) - 1,
-        };
-        Some(block.size_bytes.saturating_sub(more))
-    }
-
     /// Number of entries kept besides those of [`Self::blocks`].
     pub(super) fn kept(&self) -> usize {
-        self.much_more.len() + self.segments.len() + self.ranges.len()
+        self.asked.len() + self.segments.len() + self.ranges.len()
     }
 
     /// Whether a block at `address` is live.
@@ -304,7 +270,7 @@ impl Allocator {
     /// Returns the block, and the one that was at its address.
     fn hand_out(&mut self, tensor: &Tensor, process: &Process) -> [Option<Allocation>; 2] {
         self.allocations += 1;
-        if process.full().allocations {
+        if process.is_full {
             self.blocks.left_out += 1;
             self.blocks.live_left_out += 1;
             return [None, None];
@@ -316,19 +282,17 @@ impl Allocator {
             size_bytes: tensor.bytes,
             end_ns: tensor.time_ns,
             // The thread is not reported.
-            thread: self.blocks.thread(process.pid),
+            tid: process.pid,
             row: tensor.row,
             site: self.blocks.sites.site(tensor.stack, tensor.row),
             kind: MemoryKind::Tensor,
             space: AddressSpace::Device,
             place: AllocationPlace::Device(self.device),
             slot: 0,
-            context: NOT_ASKED,
+            context: 0,
         });
         let old = self.blocks.add(block);
-        if let Some(old) = &old {
-            self.forget_request(old);
-        }
+        self.forget_request(tensor.address);
         self.note_segment(tensor.address, process);
         [Some(block), old]
     }
@@ -353,7 +317,7 @@ impl Allocator {
         match self.blocks.live.free(key, tensor.time_ns) {
             Freed::Live(block) => {
                 self.blocks.uncount(&block);
-                self.forget_request(&block);
+                self.forget_request(block.address);
                 return Some(block);
             }
             Freed::Superseded => {}
@@ -386,32 +350,19 @@ impl Allocator {
 
     fn request(&mut self, request: &TensorRequest) {
         let key = key(AddressSpace::Device, request.address);
-        let Some(block) = self.blocks.live.get(key).copied() else {
+        let Some(size_bytes) = self.blocks.live.get(key).map(|block| block.size_bytes) else {
             return;
         };
         // The size was requested once; a program may report it again.
-        self.forget_request(&block);
-        let asked = request.bytes.min(block.size_bytes);
-        let more = block.size_bytes - asked;
-        let said = match u16::try_from(more.saturating_add(1)) {
-            Ok(said) if said != MUCH_MORE => said,
-            _ => {
-                self.much_more.insert(request.address, more);
-                MUCH_MORE
-            }
-        };
+        self.forget_request(request.address);
+        let asked = request.bytes.min(size_bytes);
         self.requested.add(asked);
-        if let Some(block) = self.blocks.live.get_mut(key) {
-            block.context = said;
-        }
+        self.asked.insert(request.address, asked);
     }
 
-    fn forget_request(&mut self, block: &Allocation) {
-        if let Some(asked) = self.requested_of(block) {
+    fn forget_request(&mut self, address: u64) {
+        if let Some(asked) = self.asked.remove(&address) {
             self.requested.subtract(asked);
-        }
-        if block.context() == MUCH_MORE {
-            self.much_more.remove(&block.address);
         }
     }
 }

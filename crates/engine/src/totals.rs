@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Allocation;
-use gpuprobe_cuda::{Belongs, KindSet, MemoryKind};
+use gpuprobe_cuda::{Belongs, MemoryKind};
 
 pub use gpuprobe_model::Total;
 
@@ -113,18 +113,12 @@ impl ProcessTotals {
         all.filter(|(_, _, total)| total.allocations > 0)
     }
 
-    pub(super) fn add(&mut self, allocation: &Allocation, counted: KindSet) {
-        if !counted.contains(allocation.kind()) {
-            return;
-        }
+    pub(super) fn add(&mut self, allocation: &Allocation) {
         self.sums.add(allocation);
         self.of(allocation).add(allocation.size_bytes);
     }
 
-    pub(super) fn subtract(&mut self, allocation: &Allocation, counted: KindSet) {
-        if !counted.contains(allocation.kind()) {
-            return;
-        }
+    pub(super) fn subtract(&mut self, allocation: &Allocation) {
         self.sums.subtract(allocation);
         self.of(allocation).subtract(allocation.size_bytes);
     }
@@ -151,7 +145,7 @@ mod tests {
             address: 0x1000,
             size_bytes,
             end_ns: 0,
-            thread: 0,
+            tid: 0,
             row: 0,
             site: 0,
             kind,
@@ -195,7 +189,7 @@ mod tests {
             allocation(MemoryKind::Imported, 50_000, Some(1)),
         ];
         let mut totals = ProcessTotals::default();
-        all.iter().for_each(|one| totals.add(one, KindSet::ALL));
+        all.iter().for_each(|one| totals.add(one));
         let kinds: Vec<_> = totals
             .device_kinds()
             .map(|(at, kind, t)| (at, kind, t.bytes))
@@ -210,9 +204,7 @@ mod tests {
             totals.kinds().map(|(_, total)| total.bytes).sum::<u64>(),
             54_321
         );
-        all[..3]
-            .iter()
-            .for_each(|one| totals.subtract(one, KindSet::ALL));
+        all[..3].iter().for_each(|one| totals.subtract(one));
         assert_eq!(totals.device_kinds().count(), 0);
         assert_eq!(
             (totals.kinds().count(), totals.sums.gpu),

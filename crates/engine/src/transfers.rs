@@ -6,7 +6,7 @@
 //! bytes per second of wall-clock time are reported, and no throughput.
 
 use direction::CopyEndpoints;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::addresses::{AddressKind, REMEMBER_NS};
 use super::ledger::Ledger;
@@ -106,10 +106,8 @@ fn speed(mode: Mode, bytes: u64, ns: u64) -> Option<f64> {
 /// buffer.
 const LATE_NS: u64 = REMEMBER_NS;
 
-/// Meters, of half a KiB each, beyond which those of ended processes are merged.
-const MAX_METERS: usize = 16_384;
-/// Number of ended processes that makes a search for their meters worthwhile.
-const MANY_ENDED: usize = 1024;
+/// Ended processes beyond which those that ended a while ago are merged.
+const MAX_ENDED: usize = 4096;
 /// Process id of the merged meters.
 pub const EARLIER: u32 = 0;
 
@@ -130,9 +128,6 @@ pub struct Transfers {
     names: HashMap<u32, CopyOwner>,
     /// When processes ended, by process id.
     exits: HashMap<u32, u64>,
-    /// When meters of ended processes were last merged.
-    merged_ns: u64,
-    newest_ns: u64,
     /// Number of copies that returned an error.
     pub failed_calls: u64,
     /// Number of copies captured into a graph.
@@ -151,9 +146,10 @@ impl Transfers {
         match event {
             Event::Process(task) => self.introduce(task.pid, &task.comm, Some(task.uid)),
             Event::Exit(task) => {
-                self.newest_ns = self.newest_ns.max(task.time_ns);
                 self.exits.insert(task.pid, task.time_ns);
-                self.merge_ended();
+                if self.exits.len() > MAX_ENDED {
+                    self.merge_ended(task.time_ns);
+                }
             }
             Event::Copy(copy) if copy.result != 0 => self.failed_calls += 1,
             Event::Copy(copy) if copy.captured => self.captured += 1,
@@ -186,34 +182,21 @@ impl Transfers {
         pid == EARLIER || self.exits.contains_key(&pid)
     }
 
-    /// Merges the meters of processes that ended a while ago, if there are very many. A copy made
-    /// before the end of its process may arrive a little later.
-    fn merge_ended(&mut self) {
-        let old_ns = self.newest_ns.saturating_sub(LATE_NS);
-        if self.exits.len() < MANY_ENDED || self.merged_ns > old_ns {
-            return;
+    /// Merges the meters of processes that ended a while ago. A copy made before the end of its process may
+    /// arrive a little later.
+    fn merge_ended(&mut self, now_ns: u64) {
+        let old_ns = now_ns.saturating_sub(LATE_NS);
+        let old = self.exits.extract_if(|_, ended_ns| *ended_ns <= old_ns);
+        let old: HashMap<_, _> = old.collect();
+        let merged = self
+            .meters
+            .extract_if(.., |which, _| old.contains_key(&which.pid));
+        for (which, meter) in merged.collect::<Vec<_>>() {
+            let pid = EARLIER;
+            let earlier = self.meters.entry(CopyFilter { pid, ..which });
+            earlier.or_default().add(&meter);
         }
-        self.merged_ns = self.newest_ns;
-        if self.meters.len() > MAX_METERS {
-            let ended = |pid| {
-                self.exits
-                    .get(&pid)
-                    .is_some_and(|&ended_ns| ended_ns <= old_ns)
-            };
-            let old = self.meters.extract_if(.., |which, _| ended(which.pid));
-            for (which, meter) in old.collect::<Vec<_>>() {
-                let pid = EARLIER;
-                let earlier = self.meters.entry(CopyFilter { pid, ..which });
-                earlier.or_default().add(&meter);
-            }
-        }
-        // Most processes copy nothing.
-        let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
-        let is_gone =
-            |pid: &u32, ended_ns: &mut u64| *ended_ns <= old_ns && !with_meters.contains(pid);
-        for (pid, _) in self.exits.extract_if(is_gone) {
-            self.names.remove(&pid);
-        }
+        self.names.retain(|pid, _| !old.contains_key(pid));
     }
 
     /// The meters, by process, direction and mode. [`EARLIER`] stands for all ended processes that
@@ -231,7 +214,6 @@ impl Transfers {
     }
 
     fn copy(&mut self, copy: &Copy, direction: Direction) -> Transfer {
-        self.newest_ns = self.newest_ns.max(copy.end_ns);
         let transfer = Transfer {
             which: CopyFilter {
                 pid: copy.pid,

@@ -150,9 +150,9 @@ impl World {
             let bytes: u64 = self.live.iter().map(|(_, size)| size).sum();
             assert_eq!(process.totals.sums.gpu.bytes, bytes);
             self.check_sites(process);
-            let by_thread = process.threads().iter().map(|t| t.live.gpu.bytes);
+            let by_thread = process.threads().map(|t| t.live.gpu.bytes);
             assert_eq!(by_thread.sum::<u64>(), bytes);
-            let count = process.threads().iter().map(|t| t.live.gpu.allocations);
+            let count = process.threads().map(|t| t.live.gpu.allocations);
             assert_eq!(count.sum::<u64>(), self.live.len() as u64);
             assert!(process.peak_bytes >= bytes);
         }
@@ -288,7 +288,7 @@ fn the_peak_is_the_largest_sum_at_one_time() {
         for &size in sizes {
             world.step(Step::Allocate(size));
         }
-        assert_eq!(world.ledger.peak_bytes(), peak_bytes);
+        assert_eq!(world.ledger.peak_bytes, peak_bytes);
         let ended = Event::Exit(task(PID, PID, "train"));
         world.ledger.apply(&ended, |_| Identity::default());
         world.live.clear();
@@ -298,8 +298,8 @@ fn the_peak_is_the_largest_sum_at_one_time() {
     world.ledger.end_unseen(PID);
     world.live.clear();
     world.step(Step::Allocate(120));
-    assert_eq!(world.ledger.peak_bytes(), 120);
-    assert_eq!(world.ledger.peak_ns(), Some(world.now_ns));
+    assert_eq!(world.ledger.peak_bytes, 120);
+    assert_eq!(world.ledger.peak_ns, Some(world.now_ns));
 }
 
 #[test]

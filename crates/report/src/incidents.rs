@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use gpuprobe_engine::Ledger;
 use gpuprobe_engine::incidents::{HeldByProcess, HeldSite, Incident};
+use gpuprobe_engine::tensors::Fragmentation;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location, NoSymbols, Symbolize};
@@ -271,9 +272,9 @@ pub(crate) fn build(
     let all = &ledger.incidents;
     let listed = all.listed(options.is_final);
     let reports = listed.map(|one| report(one, &options.view, sources.clock, sources.symbols));
-    let refused = (all.count() > 0).then_some(RefusedRequests {
+    let refused = (all.count > 0).then_some(RefusedRequests {
         calls: all.refused_calls,
-        incidents: all.count(),
+        incidents: all.count,
     });
     (reports.collect(), refused)
 }
@@ -382,17 +383,18 @@ fn pytorch(incident: &Incident, reader: &NameReader<'_>) -> Option<PytorchHoldin
     let said = given_up.map(|one| (one.allocated_bytes, one.reserved_bytes));
     let seen = known.map(|one| (one.allocated_bytes, one.reserved_bytes));
     let (allocated_bytes, reserved_bytes) = said.or(seen)?;
+    let found = known.map(|known| &known.found);
     Some(PytorchHoldings {
         device,
         gave_up_on_bytes: given_up.map(|told| told.bytes),
         allocated_bytes,
         reserved_bytes,
-        segments: known.map_or(0, |known| known.segments),
-        segment_bytes: known.map_or(0, |known| known.segment_bytes),
-        largest_free_bytes: known.map(|known| known.largest_free_bytes),
-        largest_fit_bytes: known.map(|known| known.largest_fit_bytes),
-        empty_cache_bytes: known.map(|known| known.empty_cache_bytes),
-        pinned_by_small_bytes: known.map(|known| known.pinned.0),
+        segments: found.map_or(0, |found| found.segments.len() as u64),
+        segment_bytes: found.map_or(0, Fragmentation::bytes),
+        largest_free_bytes: found.map(|found| found.largest_free_bytes),
+        largest_fit_bytes: found.map(|found| found.largest_fit_bytes),
+        empty_cache_bytes: found.map(|found| found.unused_bytes),
+        pinned_by_small_bytes: found.map(|found| found.pinned.bytes),
         sites,
         omitted,
     })

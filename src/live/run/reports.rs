@@ -225,7 +225,7 @@ impl Run<'_> {
         let now = self.clock.wall(clock::monotonic_ns());
         let stacks = self.sink.stacks.as_ref();
         let symbols = stacks.map_or(&NoSymbols as &dyn Symbolize, |stacks| &stacks.frames);
-        let time = match ledger.peak_ns() {
+        let time = match ledger.peak_ns {
             Some(peak_ns) if scope.weight == profile::Weight::Peak => self.clock.wall(peak_ns),
             _ => now,
         };

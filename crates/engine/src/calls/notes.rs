@@ -1,6 +1,5 @@
 //! Calls that neither allocate nor free.
 
-use super::{MAX_SCANNED, SCANNED_PER_SECOND};
 use crate::Allocation;
 use crate::allocation::{AllocationPlace, NewAllocation, key};
 use crate::change::Change;
@@ -18,7 +17,7 @@ impl Process {
         let address = call.address;
         match call.function.op {
             Op::HandleOther => {
-                let superseded = self.physical.create_other(address, call.end_ns);
+                let superseded = self.physical.enter(address, None, call.end_ns);
                 self.forget(superseded);
             }
             Op::HandleRetain => self.physical.retain(address, call.out(), call.end_ns),
@@ -59,11 +58,11 @@ impl Process {
             Op::ContextDestroy => {
                 self.contexts.destroy(call.context, call.end_ns);
                 if let Some(slot) = self.contexts.end(call.context) {
-                    self.end_with(call.end_ns, |a| a.slot() == slot);
+                    self.end_with(|a| a.slot() == slot);
                     self.modules.retain(|_, m| m.is_none_or(|m| m.slot != slot));
                 }
             }
-            Op::DeviceReset => self.reset(call.device, call.end_ns),
+            Op::DeviceReset => self.reset(call.device),
             Op::DeviceCount => self
                 .identity
                 .set_device_count((call.out() & 0xffff_ffff) as usize),
@@ -71,7 +70,7 @@ impl Process {
                 let last = call.device.is_some_and(|d| self.contexts.release(d));
                 // References taken before tracing began are unknown.
                 if last && self.from_birth {
-                    self.reset(call.device, call.end_ns);
+                    self.reset(call.device);
                 }
             }
             Op::PoolCreate => {
@@ -155,33 +154,23 @@ impl Process {
     }
 
     /// The primary context of `device` is destroyed.
-    pub(super) fn reset(&mut self, device: Option<u16>, now_ns: u64) {
+    pub(super) fn reset(&mut self, device: Option<u16>) {
         let single = self.identity.single_gpu;
         let device = device.or(single.then_some(0));
         let Some(device) = device else { return };
         let ends = |at: Option<u16>, slot| {
             at.map_or(single, |d| d == device) && matches!(slot, PRIMARY | UNKNOWN)
         };
-        self.end_with(now_ns, |a| ends(a.device(), a.slot()));
+        self.end_with(|a| ends(a.device(), a.slot()));
         self.modules
             .retain(|_, m| m.is_none_or(|m| !ends(m.device, m.slot)));
     }
 
     /// Removes the allocations that end with a context.
-    fn end_with(&mut self, now_ns: u64, ends: impl Fn(&Allocation) -> bool) {
-        let all = self.live.len() as u64;
-        if !self
-            .scans
-            .take(all, now_ns, MAX_SCANNED, SCANNED_PER_SECOND)
-        {
-            self.left_out += 1;
-            return;
-        }
+    fn end_with(&mut self, ends: impl Fn(&Allocation) -> bool) {
         let of_context =
             |a: &Allocation| a.kind().ends_with_context() && a.space() != AddressSpace::Physical;
-        let mut gone = self.live.remove_if(|a| of_context(a) && ends(a));
-        // A replay has them in the same order.
-        gone.sort_unstable_by_key(Allocation::key);
+        let gone = self.live.remove_if(|a| of_context(a) && ends(a));
         gone.iter().for_each(|gone| self.uncount(gone));
     }
 
@@ -219,10 +208,9 @@ impl Process {
 
     /// A graph is launched: the memory that its nodes allocate becomes live.
     fn launch(&mut self, call: &Call) {
-        let Some(made) = self.graphs.launch(call.address, call.end_ns) else {
+        let Some(launched) = self.graphs.launch(call.address) else {
             return;
         };
-        let launched = &made.launched;
         for &address in &launched.freed {
             self.remove(AddressSpace::Device, address);
         }
@@ -231,7 +219,7 @@ impl Process {
                 address: node.address,
                 size_bytes: node.size_bytes.unwrap_or(0),
                 end_ns: call.end_ns,
-                thread: self.thread(node.tid),
+                tid: node.tid,
                 row: node.row,
                 site: node.site,
                 kind: MemoryKind::Graph,

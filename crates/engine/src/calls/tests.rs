@@ -135,7 +135,7 @@ fn calls_on_null_count_as_such() {
     program.call("cudaFree", 0, |_| {});
     assert_eq!(program.counts(), (1, 0, 0));
     assert_eq!(program.ledger.counts.null_frees, 1);
-    assert!(program.process().holds_nothing());
+    assert!(program.process().held() == 0);
 }
 
 #[test]

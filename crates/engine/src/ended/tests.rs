@@ -4,7 +4,7 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 
-use super::{MAX_FORGOTTEN_DEVICES, MAX_SIZE, OF_PROCESS, OF_UNIT};
+use super::{MAX_FORGOTTEN_DEVICES, MAX_SIZE, OF_PROCESS};
 use crate::{Ledger, call, task};
 
 /// A ledger with ended processes; `holding` gives the number of allocations, of 8 bytes each,
@@ -38,26 +38,21 @@ fn kept(ledger: &Ledger) -> Vec<u32> {
 }
 
 #[test]
-fn processes_with_small_leaks_go_first() {
+fn the_oldest_become_sums_but_for_the_last_one() {
     let mut ledger = ended(&[30, 10, 20, 10, 0, 40]);
     let size = ledger.ended.size;
     let each: Vec<_> = ledger.ended.list.iter().map(|one| one.size).collect();
     assert_eq!(each.iter().sum::<usize>(), size);
-    let others = ledger.ended.list[1].process.kept().others;
-    assert_eq!((each[0] - each[1], each[4] < each[1]), (20, true));
-    assert_eq!(each[1], OF_PROCESS + 10 + others * OF_UNIT);
+    let kept_of = ledger.ended.list[1].process.kept();
+    assert_eq!((each[0] - each[1], each[1]), (20, OF_PROCESS + kept_of));
     ledger.ended.shrink(size);
     assert_eq!(kept(&ledger), [1, 2, 3, 4, 5, 6]);
-    // Half stays.
-    ledger.ended.shrink(size - 1);
-    assert_eq!(kept(&ledger), [1, 6]);
-    assert_eq!(ledger.forgotten().sums.gpu.bytes, 8 * (10 + 10 + 20));
-    // The last one stays, however much it takes.
+    ledger.ended.shrink(size - each[0] - 1);
+    assert_eq!(kept(&ledger), [3, 4, 5, 6]);
+    assert_eq!(ledger.forgotten().sums.gpu.bytes, 8 * (30 + 10));
+    // However much it takes.
     ledger.ended.shrink(0);
     assert_eq!((kept(&ledger), ledger.ended.size), (vec![6], each[5]));
-    let mut equal = ended(&[10, 10, 10, 10, 10]);
-    equal.ended.shrink(equal.ended.size - 1);
-    assert_eq!(kept(&equal), [4, 5], "the oldest go first");
 }
 
 #[test]
@@ -91,16 +86,10 @@ fn forgotten_memory_is_summed_up_by_kind_and_physical_device() {
 
 #[test]
 fn the_size_of_ended_processes_is_bounded() {
-    let mut ledger = ended(&[2, 1, 3]);
-    ledger.ended.size = MAX_SIZE;
-    ledger.ended.forget_surplus();
-    assert_eq!(kept(&ledger), [1, 2, 3]);
-    ledger.ended.size = MAX_SIZE + 1;
-    ledger.ended.forget_surplus();
-    assert_eq!(kept(&ledger), [3]);
-    let mut shown = ended(&[2, 1, 3, 4, 5]);
-    shown.ended.list[2].reported = true;
-    shown.ended.list[3].reported = true;
-    shown.ended.shrink(shown.ended.size - 1);
-    assert_eq!(kept(&shown), [1, 5], "those that were shown go first");
+    let mut ledger = ended(&[2, 1]);
+    for (size, left) in [(MAX_SIZE, 2), (MAX_SIZE + 1, 1)] {
+        ledger.ended.size = size;
+        ledger.ended.shrink(MAX_SIZE);
+        assert_eq!(kept(&ledger).len(), left);
+    }
 }

@@ -59,18 +59,8 @@ pub struct HeldByPytorch {
     pub allocated_bytes: u64,
     /// Bytes reserved from CUDA, as the allocator reports, less the segments freed since.
     pub reserved_bytes: u64,
-    /// Number of segments whose allocation was seen.
-    pub segments: u64,
-    /// Bytes of these segments.
-    pub segment_bytes: u64,
-    /// Bytes of the largest free block in them.
-    pub largest_free_bytes: u64,
-    /// Largest request in bytes that fits into one of them.
-    pub largest_fit_bytes: u64,
-    /// Bytes that `torch.cuda.empty_cache()` would return to CUDA.
-    pub empty_cache_bytes: u64,
-    /// Bytes of segments less than 5 % in use, and number of the tensors in them.
-    pub pinned: (u64, u64),
+    /// Its segments whose allocation was seen.
+    pub found: Fragmentation,
     /// The call sites with the most allocated bytes, largest first.
     pub sites: Vec<HeldSite>,
     /// Number of further call sites, and their allocated memory.
@@ -205,19 +195,18 @@ impl Incident {
                     sum.merge(total);
                     sum
                 })?;
-                Some((process, live))
+                Some(Other {
+                    pid: process.pid,
+                    uid: process.uid,
+                    comm: process.comm.clone(),
+                    identity: process.identity.clone(),
+                    live,
+                })
             })
             .collect();
-        others.sort_by_key(|(process, live)| (Reverse(live.bytes), process.pid));
+        others.sort_by_key(|other| (Reverse(other.live.bytes), other.pid));
         others.truncate(MAX_OTHERS);
-        let other = |(process, live): (&Process, Total)| Other {
-            pid: process.pid,
-            uid: process.uid,
-            comm: process.comm.clone(),
-            identity: process.identity.clone(),
-            live,
-        };
-        self.others = others.into_iter().map(other).collect();
+        self.others = others;
         self
     }
 
@@ -227,10 +216,8 @@ impl Incident {
         let (Some(device), Some(number)) = (device, number) else {
             return false;
         };
-        let (ours, theirs) = (
-            self.identity.device(device),
-            process.identity.device(number),
-        );
+        let ours = self.identity.device(device);
+        let theirs = process.identity.device(number);
         match (ours.uuid, theirs.uuid) {
             (Some(ours), Some(theirs)) => ours == theirs,
             _ => match (ours.physical_index, theirs.physical_index) {
@@ -248,10 +235,10 @@ impl HeldByProcess {
             true => live.host,
             false => live.gpu,
         });
-        let devices = process.devices();
         let on_device = device.map(|device| {
-            let found = devices.iter().find(|(number, _)| *number == Some(device));
-            found.map_or_else(Total::default, |(_, total)| *total)
+            let mut devices = process.devices().into_iter();
+            let found = devices.find(|(number, _)| *number == Some(device));
+            found.unwrap_or_default().1
         });
         let pytorch = process
             .tensors
@@ -271,17 +258,11 @@ impl HeldByProcess {
 impl HeldByPytorch {
     fn of(allocator: &Allocator, process: &Process) -> Self {
         let (sites, other_sites) = largest(&allocator.blocks.sites, |live| live.gpu);
-        let found: Fragmentation = allocator.fragmentation(process);
         Self {
             device: allocator.device,
             allocated_bytes: allocator.allocated_bytes,
             reserved_bytes: allocator.reserved_bytes,
-            segments: found.segments.len() as u64,
-            segment_bytes: found.bytes(),
-            largest_free_bytes: found.largest_free_bytes,
-            largest_fit_bytes: found.largest_fit_bytes,
-            empty_cache_bytes: found.unused_bytes,
-            pinned: (found.pinned.bytes, found.pinned.by.allocations),
+            found: allocator.fragmentation(process),
             sites,
             other_sites,
         }

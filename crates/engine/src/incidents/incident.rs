@@ -180,13 +180,8 @@ impl Incident {
             stack: self.asked.stack_number,
             calls: [self.attempts, self.repeats],
             live_bytes: self.held.sums.gpu.bytes,
-            given_up: self.given_up.as_ref().map(|gave_up| {
-                [
-                    gave_up.bytes,
-                    gave_up.allocated_bytes,
-                    gave_up.reserved_bytes,
-                ]
-            }),
+            given_up: (self.given_up.as_ref())
+                .map(|one| [one.bytes, one.allocated_bytes, one.reserved_bytes]),
             outcome: (self.outcome, self.outcome_ns),
         }
     }

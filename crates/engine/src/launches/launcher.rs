@@ -7,9 +7,6 @@ use hashbrown::HashMap;
 use gpuprobe_model::event::KernelName;
 use gpuprobe_stacks::symbols;
 
-/// Kernel names by handle, and the epoch in which it has this meaning.
-type NamesByHandle = HashMap<(u64, u16), Arc<str>>;
-
 /// A process that launches kernels.
 #[derive(Clone, Debug, Default)]
 pub struct Launcher {
@@ -30,10 +27,9 @@ pub struct Launcher {
     pub(super) retracts_names: bool,
     /// The newest epoch with a launch.
     pub(super) newest_epoch: u16,
-    /// Names that the program gave when it looked up the kernel.
-    pub(super) given: NamesByHandle,
-    /// Names found through handles.
-    pub(super) found: NamesByHandle,
+    /// Names of kernels by handle, and the epoch in which it has this meaning; whether the program gave the name
+    /// when it looked up the kernel, or else it was found through the handle.
+    pub(super) names: HashMap<(u64, u16), (Arc<str>, bool)>,
 }
 
 /// Limit on the kernel names of all processes, of up to 4 KB each. Further kernels have no name.
@@ -42,36 +38,29 @@ pub(super) const MAX_NAMES: usize = 1 << 16;
 impl Launcher {
     /// Mangled name of the kernel `handle` in `epoch`, if known.
     pub fn name(&self, handle: u64, epoch: u16) -> Option<&Arc<str>> {
-        let place = (handle, epoch);
-        let found = || self.found.get(&place).filter(|_| !self.distrusts_found);
-        self.given.get(&place).or_else(found)
-    }
-
-    pub(super) fn names(&self) -> usize {
-        self.given.len() + self.found.len()
+        let (name, is_given) = self.names.get(&(handle, epoch))?;
+        (*is_given || !self.distrusts_found).then_some(name)
     }
 
     pub(super) fn learn(&mut self, kernel: &KernelName) {
         let place = (kernel.key.handle, kernel.key.epoch);
-        let names = match kernel.given {
-            true => &mut self.given,
-            false => &mut self.found,
-        };
         let name = kernel.name.as_deref();
-        if let Some(name) = name.filter(|n| kernel.given || symbols::is_plausible(n)) {
-            names.insert(place, name.into());
-        } else if !kernel.given {
-            names.remove(&place);
+        let name = name.filter(|name| kernel.given || symbols::is_plausible(name));
+        let known = self.names.get(&place);
+        let known = known.map(|(known, is_given)| (&**known, *is_given));
+        let contradicts = match known {
+            Some((given, true)) => !kernel.given && name != Some(given),
+            Some((found, false)) => kernel.given && name != Some(found),
+            None => false,
+        };
+        if contradicts && !self.distrusts_found {
+            (self.distrusts_found, self.retracts_names) = (true, true);
         }
-        if let Some(given) = self.given.get(&place) {
-            let contradicted = match self.found.get(&place) {
-                Some(found) => found != given,
-                None => !kernel.given,
-            };
-            if contradicted && !self.distrusts_found {
-                self.distrusts_found = true;
-                self.retracts_names = true;
-            }
+        match (name, known) {
+            (_, Some((_, true))) if !kernel.given => {}
+            (Some(name), _) => drop(self.names.insert(place, (name.into(), kernel.given))),
+            (None, _) if !kernel.given => drop(self.names.remove(&place)),
+            (None, _) => {}
         }
     }
 }

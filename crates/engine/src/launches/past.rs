@@ -1,15 +1,16 @@
 //! Launches of processes that have ended.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::mem;
 
-use super::{Launcher, Launches};
+use super::{Launcher, Launches, MAX_NAMES};
 use gpuprobe_model::abi::RawLaunchKey;
 
-/// Limits on the ended processes, and on the kernels of all processes, that the final report lists; beyond
-/// either, the oldest half of the ended processes are merged. Some hundred bytes each.
+/// Limits on the ended processes, on the kernels of all processes, and on their names, that the final report lists;
+/// beyond one of them, the oldest half of the ended processes are merged. Some hundred bytes each.
 const MAX_ENDED: usize = 8192;
 const MAX_KERNELS: usize = 1 << 18;
+const MANY_NAMES: usize = MAX_NAMES / 2;
 /// Process number that no process has, for the merged ones.
 const EARLIER: u32 = 0;
 const EARLIER_NAME: &str = "(ended processes)";
@@ -32,33 +33,24 @@ impl Launches {
         let ending = mem::take(&mut self.past.ending);
         let read = mem::replace(&mut self.past.being_read, ending);
         if !read.is_empty() {
-            self.retire(read.into_iter().collect());
+            self.retire(read);
         }
         !self.past.being_read.is_empty()
     }
 
-    /// Drops what is no longer needed of processes with final counts.
-    fn retire(&mut self, read: HashSet<u32>) {
-        let mut kernels: HashMap<u32, HashSet<(u64, u16)>> = HashMap::new();
-        for key in self.counted.keys().filter(|k| read.contains(&k.process)) {
-            let of_process = kernels.entry(key.process).or_default();
-            of_process.insert((key.handle, key.epoch));
-        }
-        let with_settled: HashSet<_> = self.settled.keys().map(|(process, ..)| *process).collect();
+    /// Drops processes with final counts that have launched nothing.
+    fn retire(&mut self, read: Vec<u32>) {
+        let counted = self.counted.keys().map(|key| key.process);
+        let settled = self.settled.keys().map(|(process, ..)| *process);
+        let with_launches: HashSet<_> = counted.chain(settled).collect();
         for process in read {
-            let of_process = kernels.remove(&process).unwrap_or_default();
-            if of_process.is_empty() && !with_settled.contains(&process) {
-                self.forget(process);
-                continue;
+            match with_launches.contains(&process) {
+                true => self.past.ended.push_back(process),
+                false => drop(self.launchers.remove(&process)),
             }
-            self.past.ended.push_back(process);
-            self.change(process, |launcher| {
-                launcher.given.retain(|place, _| of_process.contains(place));
-                launcher.found.retain(|place, _| of_process.contains(place));
-            });
         }
         let kernels = self.counted.len() + self.settled.len();
-        if self.past.ended.len() > MAX_ENDED || kernels > MAX_KERNELS {
+        if self.past.ended.len() > MAX_ENDED || kernels > MAX_KERNELS || self.names() > MANY_NAMES {
             self.merge_oldest();
         }
     }
@@ -83,18 +75,13 @@ impl Launches {
             let sum = self.settled.entry((EARLIER, row, None));
             sum.or_insert((key, Default::default())).1.add(&counted);
         }
-        oldest.into_iter().for_each(|process| self.forget(process));
+        self.launchers
+            .retain(|process, _| !oldest.contains(process));
         self.launchers.entry(EARLIER).or_insert(Launcher {
             comm: Some(EARLIER_NAME.to_owned()),
             exited: true,
             ..Launcher::default()
         });
-    }
-
-    fn forget(&mut self, process: u32) {
-        if let Some(launcher) = self.launchers.remove(&process) {
-            self.names -= launcher.names();
-        }
     }
 }
 
@@ -143,7 +130,11 @@ mod tests {
         assert!(launches.launchers.len() <= MAX_ENDED + 1);
         // The last process has just been read.
         assert!(launches.counted.len() <= MAX_ENDED + 1);
-        assert!(launches.names <= MAX_ENDED + 1, "{}", launches.names);
+        assert!(
+            launches.names() <= 2 * MAX_ENDED + 2,
+            "{}",
+            launches.names()
+        );
         let runs: u64 = launches.counted().map(|launch| launch.counted.runs).sum();
         let captured: u64 = launches
             .counted()
@@ -195,7 +186,7 @@ mod tests {
         assert_eq!((all[0].key.process, all[0].counted.runs), (EARLIER, 330));
         let earlier = all[0].launcher.map(|one| (one.comm.as_deref(), one.exited));
         assert_eq!(earlier, Some((Some(EARLIER_NAME), true)));
-        assert_eq!((launches.past.ended.len(), launches.names), (2, 0));
+        assert_eq!((launches.past.ended.len(), launches.names()), (2, 0));
         launches.mark_reported();
         assert_eq!(
             launches

@@ -6,13 +6,12 @@ use std::rc::Rc;
 use gpuprobe_model::stack::{CallStack, Location};
 
 /// A ledger with room for so much, and processes `1` and `2` of user 1001.
-fn ledger(allocations: usize, others: usize) -> Ledger {
-    let most = LedgerUsage {
-        allocations,
-        others,
-    };
+fn ledger(most: usize) -> Ledger {
     let mut ledger = Ledger {
-        limits: LedgerLimits::of(most),
+        limits: LedgerLimits {
+            most,
+            ..LedgerLimits::default()
+        },
         ..Ledger::default()
     };
     for pid in [1, 2] {
@@ -36,7 +35,8 @@ fn live(ledger: &Ledger, pid: u32) -> usize {
 
 #[test]
 fn what_is_beyond_the_limit_is_lost_under_its_process() {
-    let mut ledger = ledger(100, 10_000);
+    // A site and a thread of each process, too.
+    let mut ledger = ledger(100 + 2 * (24 + 2));
     for n in 1..=70 {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
@@ -67,23 +67,19 @@ fn what_is_beyond_the_limit_is_lost_under_its_process() {
 }
 
 #[test]
-fn what_is_counted_now_and_then_is_given_back_whole() {
-    let mut ledger = ledger(MAX_ALLOCATIONS, MAX_OTHERS);
+fn what_is_counted_is_given_back_whole() {
+    let mut ledger = ledger(MAX_UNITS);
     for n in 1..=100 {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
-    let counted = ledger.limits.all.allocations;
-    assert!(
-        (100 - COUNT_EVERY as usize..100).contains(&counted),
-        "{counted}"
-    );
+    assert_eq!(ledger.limits.units, 100 + 24 + 2);
     apply(&mut ledger, &Event::Exit(task(1, 1, 400)));
-    assert_eq!(ledger.limits.all, LedgerUsage::default());
+    assert_eq!(ledger.limits.units, 0);
 }
 
 #[test]
 fn the_free_of_what_was_left_out_is_no_free_of_something_unknown() {
-    let mut ledger = ledger(10, 10_000);
+    let mut ledger = ledger(10 + 24 + 2);
     for n in 1..=15 {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
@@ -93,13 +89,13 @@ fn the_free_of_what_was_left_out_is_no_free_of_something_unknown() {
     let counts = &ledger.counts;
     assert_eq!((counts.free_calls, counts.unknown_frees), (16, 1));
     let process = ledger.process_of(1).unwrap();
-    assert!(process.holds_nothing() && process.totals.sums.is_empty());
-    assert_eq!(ledger.limits.all.allocations, 0);
+    assert!(process.held() == 0 && process.totals.sums.is_empty());
+    assert_eq!(ledger.limits.units, 24 + 2);
 }
 
 #[test]
 fn what_is_left_out_takes_the_place_of_what_was_at_its_address() {
-    let mut ledger = ledger(2, 10_000);
+    let mut ledger = ledger(2 + 24 + 2);
     for n in [1, 2, 3, 1] {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
@@ -109,8 +105,8 @@ fn what_is_left_out_takes_the_place_of_what_was_at_its_address() {
 
 #[test]
 fn call_sites_are_bounded_and_calls_go_on() {
-    let mut ledger = ledger(1 << 20, 2000);
-    for n in 1..=1000 {
+    let mut ledger = ledger(2000);
+    for n in 1..=100 {
         let location = Location {
             address: n,
             module: None,
@@ -129,10 +125,11 @@ fn call_sites_are_bounded_and_calls_go_on() {
     }
     let process = ledger.process_of(1).unwrap();
     let sites = process.sites.iter().len();
-    assert!((20..200).contains(&sites), "{sites}");
-    assert!(process.kept().others < 2100, "{:?}", process.kept());
-    assert_eq!((live(&ledger, 1), ledger.left_out().calls), (1000, 0));
-    assert!(ledger.left_out().stacks > 500);
+    assert!((20..80).contains(&sites), "{sites}");
+    assert!(process.kept() < 2100, "{}", process.kept());
+    let dropped = ledger.left_out();
+    assert_eq!(live(&ledger, 1) as u64 + dropped.calls, 100);
+    assert!(dropped.stacks >= 20, "{dropped:?}");
     let of_process = ledger
         .left_out_by_process()
         .find(|loss| loss.what == "stacks");
@@ -141,7 +138,7 @@ fn call_sites_are_bounded_and_calls_go_on() {
 
 #[test]
 fn tensors_count_as_allocations_do() {
-    let mut ledger = ledger(50, 10_000);
+    let mut ledger = ledger(50 + 24 + 2);
     let tensor = |address: u64, is_free| {
         Event::Tensor(Tensor {
             pid: 1,
@@ -168,72 +165,12 @@ fn tensors_count_as_allocations_do() {
     assert_eq!((allocator.allocations, allocator.frees), (70, 70));
     assert_eq!(allocator.unknown_frees, 0);
     assert_eq!(ledger.left_out().tensors, 20);
-    assert_eq!(ledger.limits.all.allocations, 0);
-}
-
-#[test]
-fn use_is_counted_each_so_many_changes_and_at_once_near_a_limit() {
-    let counted = |ledger: &mut Ledger, calls: u64| {
-        for n in 1..=calls {
-            apply(ledger, &call(1, "cudaMalloc", n << 8, n));
-        }
-        ledger.limits.all.allocations
-    };
-    let every = u64::from(COUNT_EVERY);
-    assert_eq!(
-        counted(&mut ledger(MAX_ALLOCATIONS, MAX_OTHERS), every - 1),
-        0
-    );
-    assert_eq!(counted(&mut ledger(MAX_ALLOCATIONS, MAX_OTHERS), every), 32);
-    assert_eq!(counted(&mut ledger(NEAR, MAX_OTHERS), 1), 1);
-    for (allocations, others, used, is_near) in [
-        (NEAR, MAX_OTHERS, 0, true),
-        (NEAR + 1, MAX_OTHERS, 0, false),
-        (NEAR + 1, MAX_OTHERS, 1, true),
-        (MAX_ALLOCATIONS, NEAR, 0, true),
-        (MAX_ALLOCATIONS, NEAR + 1, 0, false),
-        (MAX_ALLOCATIONS, NEAR + 1, 1, true),
-    ] {
-        let mut limits = LedgerLimits::of(LedgerUsage {
-            allocations,
-            others,
-        });
-        let now = LedgerUsage {
-            allocations: used,
-            others: used,
-        };
-        limits.change(LedgerUsage::default(), now);
-        assert_eq!(limits.is_near(), is_near, "{allocations} {others} {used}");
-    }
-}
-
-#[test]
-fn calls_are_refused_by_what_they_need_room_for() {
-    let full = |allocations, others| Full {
-        allocations,
-        others,
-    };
-    for (op, by_allocations, by_others) in [
-        (Op::Allocate, true, false),
-        (Op::HandleCreate, true, true),
-        (Op::ShareOpen, true, true),
-        (Op::Symbol, true, true),
-        (Op::HandleRetain, false, true),
-        (Op::ModuleLoad, false, true),
-        (Op::GraphNode, false, true),
-        (Op::Free, false, false),
-        (Op::HandleRelease, false, false),
-    ] {
-        let refuses = |full: Full| full.refuses(op);
-        assert_eq!(refuses(full(true, false)), by_allocations, "{op:?}");
-        assert_eq!(refuses(full(false, true)), by_others, "{op:?}");
-        assert!(!refuses(Full::default()), "{op:?}");
-    }
+    assert_eq!(ledger.limits.units, 24 + 2);
 }
 
 #[test]
 fn handles_without_room_are_left_out_with_their_releases() {
-    let mut ledger = ledger(1 << 20, 0);
+    let mut ledger = ledger(0);
     for symbol in ["cuMemCreate", "cudaIpcOpenMemHandle", "cuModuleLoad"] {
         apply(&mut ledger, &call(1, symbol, 0x50, 10));
     }
@@ -262,16 +199,24 @@ fn losses_of_many_processes_are_summed_by_user() {
         process.uid = uid;
         process
     };
+    let lose = |limits: &mut LedgerLimits, process: &Process, calls| {
+        limits.lose(
+            process,
+            Dropped {
+                calls,
+                ..Dropped::default()
+            },
+        );
+    };
     let user = Some(5);
     let most = u32::try_from(MAX_LOSERS).unwrap();
     for pid in 1..=most {
-        limits.lose(&process(pid, user), "memory", 1);
-        limits.lose(&process(pid, user), "stacks", 0);
+        lose(&mut limits, &process(pid, user), 1);
     }
-    limits.lose(&process(1, user), "memory", 9);
-    limits.lose(&process(most + 1, user), "memory", 20);
-    limits.lose(&process(most + 2, user), "memory", 30);
-    limits.lose(&process(1, None), "memory", 100);
+    lose(&mut limits, &process(1, user), 9);
+    lose(&mut limits, &process(most + 1, user), 20);
+    lose(&mut limits, &process(most + 2, user), 30);
+    lose(&mut limits, &process(1, None), 100);
     let of = |pid| {
         let found = limits.lost().find(|loss| loss.pid == pid);
         found.map(|loss| loss.count)
@@ -279,4 +224,5 @@ fn losses_of_many_processes_are_summed_by_user() {
     assert_eq!((of(Some(1)), of(Some(2))), (Some(10), Some(1)));
     assert_eq!((of(Some(most + 1)), of(None)), (None, Some(50)));
     assert_eq!(limits.lost().count(), MAX_LOSERS + 1);
+    assert_eq!(limits.left_out.calls, u64::from(most) + 159);
 }

@@ -52,7 +52,7 @@ fn unknown_handles_are_ignored() {
     memory.retain(0x9000, 0x60, 10);
     assert_eq!(memory.release(0x60, 11), Released::Held);
     assert_eq!(memory.release(0x60, 12), Released::Unknown);
-    memory.create_other(0x70, 13);
+    memory.enter(0x70, None, 13);
     memory.map(0x1000, 64, 0x70, 14);
     assert_eq!(memory.release(0x70, 15), Released::Held);
     assert_eq!(memory.unmap(0x1000, 64, 16), [Released::Held]);
@@ -65,11 +65,11 @@ fn reserved_address_space_is_summed_separately() {
     memory.reserve(0x2000, 50, 11);
     memory.unreserve(0x1000, 12);
     memory.unreserve(0x7777, 13);
-    assert_eq!(memory.reserved_bytes(), 50);
+    assert_eq!(memory.reserved_bytes, 50);
     // Released at 20, reserved again at 30, before the call has returned.
     memory.reserve(0x2000, 70, 30);
     memory.unreserve(0x2000, 20);
-    assert_eq!(memory.reserved_bytes(), 70);
+    assert_eq!(memory.reserved_bytes, 70);
 }
 
 #[test]
@@ -113,12 +113,12 @@ fn a_free_belongs_to_what_there_was_when_it_was_entered() {
     assert_eq!(memory.unmap(0x1000, 64, 30), [Released::Held]);
     memory.reserve(0x1000, 100, 30);
     memory.unreserve(0x1000, 29);
-    assert_eq!(memory.reserved_bytes(), 100);
+    assert_eq!(memory.reserved_bytes, 100);
     memory.unreserve(0x1000, 30);
-    assert_eq!(memory.reserved_bytes(), 0);
+    assert_eq!(memory.reserved_bytes, 0);
     memory.reserve(0x1000, 100, 40);
     memory.reserve(0x1000, 70, 50);
-    assert_eq!(memory.reserved_bytes(), 70);
+    assert_eq!(memory.reserved_bytes, 70);
 }
 
 #[test]
@@ -160,16 +160,4 @@ fn addresses_are_found_in_mappings_and_ranges() {
         );
     }
     assert_eq!(memory.get(first).unwrap().handle, 0x74);
-}
-
-#[test]
-fn without_room_former_handles_are_not_remembered() {
-    let mut memory = PhysicalMemory::default();
-    memory.set_full(true);
-    memory.create(0x50, 10);
-    memory.create(0x50, 30);
-    assert_eq!(memory.release(0x50, 20), Released::Unknown);
-    memory.set_full(false);
-    memory.create(0x50, 40);
-    assert_eq!(memory.release(0x50, 35), Released::Held);
 }

@@ -99,7 +99,7 @@ fn the_peak_is_when_it_was_reached_first() {
     }
     let process = ledger.process_of(PID).unwrap();
     assert_eq!((process.peak_bytes, process.peak_ns), (100, Some(1)));
-    assert_eq!((ledger.peak_bytes(), ledger.peak_ns()), (100, Some(1)));
+    assert_eq!((ledger.peak_bytes, ledger.peak_ns), (100, Some(1)));
     let site = process.sites.iter().next().unwrap();
     assert_eq!(ledger.at_peak(process, site).gpu.bytes, 100);
     let of_host = process.sites.iter().last().unwrap();
@@ -114,12 +114,12 @@ fn only_the_kinds_that_are_asked_for_are_counted() {
         ledger.apply(&call(PID, symbol, address, 1), |_| Identity::default());
     }
     let process = ledger.process_of(PID).unwrap();
-    assert_eq!(process.counted(), counted);
+    assert_eq!(process.counted, counted);
     let listed: Vec<_> = process.allocations().map(|a| a.address).collect();
     assert_eq!((listed, process.held()), (vec![0x2000], 2));
     let sums = process.totals.sums;
     assert_eq!((sums.gpu.bytes, sums.host.bytes), (0, 8));
-    assert_eq!(process.threads()[0].live, sums);
+    assert_eq!(process.threads().next().unwrap().live, sums);
     assert_eq!(
         process
             .sites
@@ -147,53 +147,43 @@ fn a_process_is_introduced_by_its_events() {
 }
 
 #[test]
-fn places_of_ended_threads_without_memory_are_used_again() {
+fn ended_threads_are_kept_while_they_hold_memory() {
     let mut ledger = ledger(false, &[]);
-    let mut thread = |event: fn(Task) -> Event, tid, comm: &str| {
+    let thread = |ledger: &mut Ledger, event: fn(Task) -> Event, tid, comm: &str| {
         let task = Task {
             tid,
             comm: comm.to_owned(),
             ..task(PID, PID, 0)
         };
         ledger.apply(&event(task), |_| Identity::default());
+        let mut threads: Vec<_> = ledger
+            .process_of(PID)
+            .unwrap()
+            .threads()
+            .map(|t| (t.tid, t.comm.clone().unwrap_or_default(), t.live.gpu.bytes))
+            .collect();
+        threads.sort_unstable();
+        threads
     };
-    thread(Event::Thread, 10, "first");
-    thread(Event::Thread, 11, "second");
-    thread(Event::ThreadExit, 10, "");
-    thread(Event::ThreadExit, 99, "");
-    thread(Event::Thread, 12, "third");
-    let mut on = |symbol, tid| {
+    let of = |tid, comm: &str, bytes| (tid, comm.to_owned(), bytes);
+    thread(&mut ledger, Event::Thread, 10, "first");
+    thread(&mut ledger, Event::Thread, 11, "second");
+    thread(&mut ledger, Event::ThreadExit, 10, "");
+    thread(&mut ledger, Event::ThreadExit, 99, "");
+    let on = |ledger: &mut Ledger, symbol, tid| {
         let Event::Call(call) = call(PID, symbol, 0x1000, 5) else {
             unreachable!("it is a call");
         };
         ledger.apply(&Event::Call(Call { tid, ..call }), |_| Identity::default());
     };
-    on("cudaMalloc", 11);
-    let mut exit = |tid| {
-        let task = Task {
-            tid,
-            ..task(PID, PID, 0)
-        };
-        ledger.apply(&Event::ThreadExit(task), |_| Identity::default());
-        let threads = ledger.process_of(PID).unwrap().threads();
-        let names: Vec<_> = threads.iter().map(|t| (t.tid, t.comm.clone())).collect();
-        names
-    };
-    let names = [
-        (12, Some("third".to_owned())),
-        (11, Some("second".to_owned())),
-    ];
-    // What it has allocated is still its own.
-    assert_eq!(exit(11), names);
-    let process = ledger.processes.get_mut(PID).unwrap();
-    assert_eq!(process.thread(13), 2);
-    assert!(process.thread_mut(11).is_none());
-    assert_eq!(process.thread_mut(12).map(|thread| thread.tid), Some(12));
-    let freed = call(PID, "cudaFree", 0x1000, 6);
-    ledger.apply(&freed, |_| Identity::default());
-    let process = ledger.processes.get_mut(PID).unwrap();
-    assert_eq!(process.threads()[1].live, MemorySums::default());
-    assert_eq!((process.thread(14), process.thread(15)), (1, 3));
+    on(&mut ledger, "cudaMalloc", 11);
+    let left = thread(&mut ledger, Event::ThreadExit, 11, "");
+    assert_eq!(left, [of(11, "second", 8)]);
+    on(&mut ledger, "cudaFree", 12);
+    assert_eq!(
+        thread(&mut ledger, Event::Thread, 13, "third"),
+        [of(13, "third", 0)]
+    );
 }
 
 /// A variable in an export.
@@ -228,7 +218,10 @@ fn memory_of_an_export_has_names_and_sites() {
         process.name_thread(5, "none");
     }
     let process = ledger.process_of(PID).unwrap();
-    assert_eq!(process.threads()[0].comm.as_deref(), Some("main"));
+    assert_eq!(
+        process.threads().next().unwrap().comm.as_deref(),
+        Some("main")
+    );
     let names: Vec<_> = process
         .allocations()
         .map(|allocation| process.name_of(allocation))
@@ -236,7 +229,7 @@ fn memory_of_an_export_has_names_and_sites() {
     assert_eq!(names, [Some("v2000")]);
     let site = process.sites.get(0).unwrap();
     assert_eq!((site.row, site.allocated.gpu.bytes), (u16::MAX, 20));
-    assert_eq!((ledger.peak_bytes(), ledger.counts.unknown_frees), (20, 2));
+    assert_eq!((ledger.peak_bytes, ledger.counts.unknown_frees), (20, 2));
     // Of five successful frees, one had an allocation and two had none; the others are of nothing.
     let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaFree");
     ledger.add_calls(u16::try_from(row.unwrap()).unwrap(), 5, 1);
@@ -244,7 +237,7 @@ fn memory_of_an_export_has_names_and_sites() {
     assert_eq!((counts.free_calls, counts.null_frees), (3, 2));
     assert_eq!(counts.failed_calls, 1);
     ledger.reset_sums(50);
-    assert_eq!((ledger.peak_bytes(), ledger.counts.free_calls), (10, 0));
+    assert_eq!((ledger.peak_bytes, ledger.counts.free_calls), (10, 0));
     ledger.keep_holders();
     assert_eq!(ledger.live_processes().count(), 1);
 }

@@ -52,7 +52,7 @@ fn sums_are_kept_as_they_were_at_the_peak() {
             address: 0x1000,
             size_bytes,
             end_ns: 10,
-            thread: 0,
+            tid: 0,
             row: 1,
             site,
             kind: gpuprobe_cuda::MemoryKind::Device,
@@ -69,7 +69,7 @@ fn sums_are_kept_as_they_were_at_the_peak() {
     sites.add(&made(number, 20));
     sites.subtract(&made(number, 100));
     sites.add(&made(number, 7));
-    let site = sites.of(&made(number, 0)).unwrap();
+    let site = sites.get(made(number, 0).site).unwrap();
     let bytes = |sums: MemorySums| sums.gpu.bytes;
     assert_eq!(
         [site.live, site.allocated, site.freed].map(bytes),

@@ -7,8 +7,6 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use hashbrown::HashMap;
-
 use super::Allocator;
 use crate::allocation::{Allocation, key};
 use crate::process::Process;
@@ -47,8 +45,6 @@ pub struct Fragmentation {
 pub struct Pinned {
     /// Bytes of these pieces.
     pub bytes: u64,
-    /// Number of pieces that could be returned one by one.
-    pub pieces: u64,
     /// Tensors in these pieces.
     pub by: Total,
     /// The call sites of these tensors, with the bytes that they pin, largest first.
@@ -97,11 +93,6 @@ impl TensorSegment {
         }
     }
 
-    /// Whether it is mapped piece by piece.
-    pub fn is_expandable(&self) -> bool {
-        !self.pieces.is_empty()
-    }
-
     /// Whether PyTorch serves only small requests from it.
     fn is_small(&self) -> bool {
         match self.pieces[..] {
@@ -133,7 +124,7 @@ impl Allocator {
     pub fn fragmentation(&self, process: &Process) -> Fragmentation {
         let mut blocks: Vec<_> = self.blocks.allocations().collect();
         blocks.sort_unstable_by_key(|block| block.address);
-        let mut segments = self.segments(process, &blocks);
+        let mut segments = self.segments(process);
         let mut found = Fragmentation {
             has_small: self.is_pytorch(),
             ..Fragmentation::default()
@@ -158,7 +149,7 @@ impl Allocator {
     }
 
     /// Segments of the allocator, by address.
-    fn segments(&self, process: &Process, blocks: &[&Allocation]) -> Vec<TensorSegment> {
+    fn segments(&self, process: &Process) -> Vec<TensorSegment> {
         let mut segments: Vec<_> = self
             .segments
             .iter()
@@ -182,45 +173,8 @@ impl Allocator {
             }
             segments.extend(last);
         }
-        self.add_unnoticed(process, blocks, &mut segments);
         segments.sort_unstable_by_key(|segment| segment.address);
         segments
-    }
-
-    /// Adds memory that was seen to be allocated, but whose first block was not.
-    fn add_unnoticed(
-        &self,
-        process: &Process,
-        blocks: &[&Allocation],
-        segments: &mut Vec<TensorSegment>,
-    ) {
-        segments.sort_unstable_by_key(|segment| segment.address);
-        let is_in = |segments: &[TensorSegment], address: u64| {
-            let after = segments.partition_point(|segment| segment.address <= address);
-            after > 0 && address < segments[after - 1].end()
-        };
-        if blocks.iter().all(|block| is_in(segments, block.address)) {
-            return;
-        }
-        let of_gpu =
-            |a: &&Allocation| a.space() == AddressSpace::Device && a.kind() != MemoryKind::Async;
-        let mut others: Vec<_> = process.live.iter().filter(of_gpu).collect();
-        others.sort_unstable_by_key(|allocation| allocation.address);
-        let mut more: HashMap<u64, u64> = HashMap::new();
-        for block in blocks {
-            if is_in(segments, block.address) {
-                continue;
-            }
-            let after = others.partition_point(|other| other.address <= block.address);
-            let Some(other) = after.checked_sub(1).and_then(|at| others.get(at)) else {
-                continue;
-            };
-            if block.address - other.address < other.size_bytes {
-                more.insert(other.address, other.size_bytes);
-            }
-        }
-        let more = more.into_iter();
-        segments.extend(more.map(|(address, bytes)| TensorSegment::of(address, bytes)));
     }
 }
 
@@ -268,7 +222,6 @@ impl Fragmentation {
             self.unused_bytes = self.unused_bytes.saturating_add(bytes);
         } else if used.saturating_mul(LITTLE) < bytes {
             self.pinned.bytes = self.pinned.bytes.saturating_add(bytes);
-            self.pinned.pieces += 1;
             self.pinned.by.bytes = self.pinned.by.bytes.saturating_add(used);
             // A block that begins in the piece before may be counted already.
             let is_new =

@@ -212,7 +212,7 @@ fn a_copy_may_be_seen_after_the_free_that_followed_it() {
 #[test]
 fn copies_of_ended_processes_are_merged_and_none_is_lost() {
     let mut both = Both::default();
-    let processes = 3 * u32::try_from(MAX_METERS).unwrap();
+    let processes = 3 * u32::try_from(MAX_ENDED).unwrap();
     for number in 1..=processes {
         let start_ns = u64::from(number) * 10_000_000;
         // Process ids are reused.
@@ -229,10 +229,10 @@ fn copies_of_ended_processes_are_merged_and_none_is_lost() {
         both.apply(&Event::Exit(task));
         both.apply(&Event::Copy(copy));
     }
-    assert!(both.transfers.meters.len() < 2 * MAX_METERS);
-    assert!(both.transfers.exits.len() < 2 * MAX_METERS);
+    assert!(both.transfers.meters.len() < 2 * MAX_ENDED);
+    assert!(both.transfers.exits.len() < 2 * MAX_ENDED);
     let names = both.transfers.names.len();
-    assert!((1..2 * MAX_METERS).contains(&names), "{names}");
+    assert!((1..2 * MAX_ENDED).contains(&names), "{names}");
     let calls: u64 = both.transfers.meters().map(|(_, meter)| meter.calls).sum();
     assert_eq!(calls, u64::from(processes));
     let (which, earlier) = both.transfers.meters().next().unwrap();

@@ -163,7 +163,7 @@ fn pair(total: Total) -> Sum {
 impl From<&Process> for Figures {
     fn from(process: &Process) -> Self {
         let sums = process.totals.sums;
-        let threads = process.threads().iter().map(|t| pair(t.live.all()));
+        let threads = process.threads().map(|t| pair(t.live.all()));
         let is_gpu = |kind, device: Option<u16>| {
             let listed = process.device_kinds();
             let mut listed = listed.iter();
@@ -192,7 +192,7 @@ impl From<&Process> for Figures {
                 .collect(),
             list,
             peak: (process.peak_bytes, process.peak_ns),
-            reserved_bytes: process.physical.reserved_bytes(),
+            reserved_bytes: process.physical.reserved_bytes,
             from_birth: process.from_birth,
         }
     }

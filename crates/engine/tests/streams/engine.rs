@@ -169,7 +169,7 @@ impl Engine {
     /// Compares what is kept of all processes together, and of `pid` by changes.
     pub(crate) fn check(&self, pid: u32) {
         let ledger = &self.state.ledger;
-        assert_eq!((ledger.peak_bytes(), ledger.peak_ns()), self.peak);
+        assert_eq!((ledger.peak_bytes, ledger.peak_ns), self.peak);
         let counts = &ledger.counts;
         let counted = Expected {
             allocations: counts.alloc_calls,

@@ -155,7 +155,7 @@ impl Played {
         let mut then = Self::read(database, session, &self.filter, until, &mut ())?;
         let ledger = &mut then.player.state.ledger;
         ledger.keep_holders();
-        ledger.take_counts(self.ledger());
+        ledger.counts = self.ledger().counts.clone();
         Ok(then)
     }
 
@@ -254,7 +254,7 @@ impl Played {
     /// Time of the peak, nanoseconds of the session; `None` if no event was selected.
     pub fn peak_ns(&self) -> Option<i64> {
         let begun_ns = self.begun_ns?;
-        let peak_ns = self.ledger().peak_ns();
+        let peak_ns = self.ledger().peak_ns;
         Some(peak_ns.map_or(begun_ns, |peak_ns| self.session_ns(peak_ns)))
     }
 
@@ -352,7 +352,7 @@ impl Played {
 
     /// How much is known of the call that made `allocation`.
     fn trace(&self, process: &Process, allocation: &Allocation) -> Trace {
-        let site = process.sites.of(allocation);
+        let site = process.sites.get(allocation.site);
         site.map_or(Trace::Invalid, |site| self.trace_of(site))
     }
 
@@ -432,7 +432,7 @@ impl Played {
         changes.clear();
         *self.player.state.changes() = changes;
         // The peak only ever grows.
-        if self.ledger().peak_bytes() > self.at_peak.gpu.total.bytes {
+        if self.ledger().peak_bytes > self.at_peak.gpu.total.bytes {
             self.at_peak = self.live;
             self.peak_changes = self.changes;
         }
@@ -661,5 +661,5 @@ impl Played {
 
 /// Whether an allocation is counted in `process`: of a traced kind, and not memory of others.
 fn is_counted(process: &Process, allocation: &Allocation) -> bool {
-    process.counted().contains(allocation.kind()) && allocation.belongs() != Belongs::Elsewhere
+    process.counted.contains(allocation.kind()) && allocation.belongs() != Belongs::Elsewhere
 }

@@ -50,7 +50,7 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'
         options: *options,
         host_name: sources.usage.and_then(|usage| usage.host.clone()),
         gpus: sources.usage.map_or(Vec::new(), |usage| usage.gpus.clone()),
-        peak_bytes: ledger.peak_bytes(),
+        peak_bytes: ledger.peak_bytes,
         kinds: LiveByKind::default(),
         devices: Vec::new(),
         owners: Vec::new(),
@@ -155,7 +155,7 @@ fn process_report(
         kinds: LiveByKind(process.totals.kinds().collect()),
         device_kinds: process.device_kinds(),
         devices,
-        reserved_address_bytes: process.physical.reserved_bytes(),
+        reserved_address_bytes: process.physical.reserved_bytes,
         modules: process.modules() as u64,
         nvml: nvml_of(process, sources),
         contexts: contexts.flatten(),
@@ -218,7 +218,7 @@ fn traced_ns(process: &Process, options: &Options) -> u64 {
 /// Memory use of `process` from NVML; for one that has ended, the last figures.
 fn nvml_of(process: &Process, sources: ReportSources<'_>) -> Option<NvmlUsage> {
     // With some kinds excluded, the figures would not add up.
-    if process.counted() != KindSet::ALL {
+    if process.counted != KindSet::ALL {
         return None;
     }
     if process.exited {

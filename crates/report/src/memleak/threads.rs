@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
@@ -116,12 +117,13 @@ pub(super) fn thread_reports(
             pool: process.pool_of(allocation).and_then(|p| p.handle),
         }
     };
-    let listed = list(process, options);
-    let threads = process.threads().iter().zip(listed);
-    let threads = threads.filter(|(thread, _)| !thread.live.is_empty());
-    let threads = threads.map(|(thread, (largest, filtered))| {
+    let mut listed = list(process, options);
+    let threads = process.threads().filter(|thread| !thread.live.is_empty());
+    let threads = threads.map(|thread| {
+        let (largest, filtered) = listed.remove(&thread.tid).unzip();
+        let largest = largest.map_or_else(Vec::new, TopN::into_sorted);
+        let filtered: Omitted = filtered.unwrap_or_default();
         let live = LiveMemory::from(thread.live);
-        let largest = largest.into_sorted();
         // A traced process chooses the sizes.
         let left_bytes = live.bytes().saturating_sub(filtered.bytes);
         let left = live.allocations().saturating_sub(filtered.allocations);
@@ -150,22 +152,22 @@ pub(super) fn thread_reports(
 
 /// The allocations to list of each thread, and what the filters exclude, found by a scan of all, if any of it is
 /// needed.
-fn list<'a>(process: &'a Process, options: &Options) -> Vec<(TopN<'a>, Omitted)> {
+fn list<'a>(process: &'a Process, options: &Options) -> HashMap<u32, (TopN<'a>, Omitted)> {
     let view = &options.view;
     let top = match options.allocations {
         true => options.top.unwrap_or(usize::MAX),
         false => 0,
     };
-    let nothing = (
-        TopN::new(top, view.sort.of_allocations()),
-        Omitted::default(),
-    );
-    let mut threads = vec![nothing; process.threads().len()];
+    let mut threads = HashMap::new();
     if top == 0 && view.includes_all() {
         return threads;
     }
+    let nothing = || {
+        let first = TopN::new(top, view.sort.of_allocations());
+        (first, Omitted::default())
+    };
     for allocation in process.allocations() {
-        let (first, filtered) = &mut threads[Process::thread_index(allocation)];
+        let (first, filtered) = threads.entry(allocation.tid()).or_insert_with(nothing);
         match view.includes(allocation, options.now_ns) {
             true => first.offer(allocation),
             false => filtered.add(allocation.size_bytes),

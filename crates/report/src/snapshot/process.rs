@@ -182,7 +182,7 @@ impl ProcessTrace {
             self.nowhere = self.nowhere.saturating_add(segment.bytes);
             return;
         };
-        let site = process.sites.of(memory);
+        let site = process.sites.get(memory.site);
         let segment = Piece {
             stack: self.stack(site.and_then(|site| site.stack.as_ref())),
             at_gpu: memory.kind() != MemoryKind::Managed,

@@ -194,8 +194,7 @@ impl World {
         };
         let at_peak = of_ledger(&self.ledger, &NoSymbols, peak, None);
         assert_eq!(
-            at_peak.sum.bytes,
-            self.ledger.peak_bytes(),
+            at_peak.sum.bytes, self.ledger.peak_bytes,
             "sites at the peak"
         );
         check_sites(process);
@@ -248,13 +247,14 @@ fn stack(number: u64) -> Rc<CallStack> {
 
 /// Memory of a thread is the sum of its allocations.
 fn check_threads(process: &Process) {
-    let mut live = vec![MemorySums::default(); process.threads().len()];
+    let mut live: BTreeMap<u32, MemorySums> = BTreeMap::new();
     for allocation in process.allocations() {
         let (bytes, allocations) = (allocation.size_bytes, 1);
-        let sums = &mut live[Process::thread_index(allocation)];
+        let sums = live.entry(allocation.tid()).or_default();
         side(sums, allocation.belongs()).merge(Total { bytes, allocations });
     }
-    let threads: Vec<_> = process.threads().iter().map(|t| t.live).collect();
+    let holding = process.threads().filter(|thread| !thread.live.is_empty());
+    let threads: BTreeMap<_, _> = holding.map(|thread| (thread.tid, thread.live)).collect();
     assert_eq!(threads, live, "the list, and the threads");
 }
 

@@ -241,9 +241,9 @@ impl Driver {
         self.world.check(held.into_iter());
         let physical = &self.world.process().physical;
         let reserved: u64 = self.reserved.iter().map(|(_, bytes)| bytes).sum();
-        assert!(physical.reserved_bytes() >= reserved);
+        assert!(physical.reserved_bytes >= reserved);
         if !self.world.is_behind() {
-            assert_eq!(physical.reserved_bytes(), reserved);
+            assert_eq!(physical.reserved_bytes, reserved);
             assert_eq!(self.listed(), self.expected());
         }
     }

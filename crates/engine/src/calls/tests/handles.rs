@@ -75,7 +75,7 @@ fn the_size_of_imported_memory_is_known_once_it_is_mapped() {
     assert_eq!(program.bytes(), [0, 0, 0]);
     program.map(0x1000, 64, 0x60, 32);
     assert_eq!(program.bytes(), [0, 0, 96]);
-    let thread = &program.process().threads()[0];
+    let thread = program.process().threads().next().unwrap();
     assert_eq!((thread.tid, thread.live.imported.bytes), (PID, 96));
     let site = program.process().sites.iter().next().unwrap();
     let sums = [site.live, site.allocated, site.freed].map(|sums| sums.imported.bytes);
@@ -128,8 +128,8 @@ fn address_space_is_reserved_and_released() {
             call.size_bytes = size_bytes;
         });
     }
-    assert_eq!(program.process().physical.reserved_bytes(), 120);
+    assert_eq!(program.process().physical.reserved_bytes, 120);
     program.call("cuMemAddressFree", 0x1000, |_| {});
-    assert_eq!(program.process().physical.reserved_bytes(), 20);
+    assert_eq!(program.process().physical.reserved_bytes, 20);
     assert_eq!(program.gpu_bytes(), 0);
 }

@@ -162,7 +162,7 @@ fn a_launched_graph_allocates_and_frees_memory() {
         call.size_bytes = 3;
         values(call, &[1, 0x3000]);
     });
-    assert!(program.process().holds_nothing());
+    assert!(program.process().held() == 0);
     program.launch(0xa, 0xe);
     assert_eq!(program.live(), [(0x1000, 100), (0x2000, 2000)]);
     assert_eq!(program.at(0x1000).kind(), MemoryKind::Graph);

@@ -3,7 +3,7 @@
 use gpuprobe_cuda::EXTRA;
 use gpuprobe_model::event::Event;
 
-use super::{Program, detail, values};
+use super::{PID, Program, detail, values};
 use crate::calls::{MAX_PID, MAX_SIZE, size_in_name};
 use crate::{Identity, call};
 
@@ -29,6 +29,13 @@ impl Program {
             values(call, name);
         });
     }
+
+    /// Process id, command, bytes and number of what is imported, by exporter.
+    fn imported(&self) -> Vec<(u32, Option<String>, u64, u64)> {
+        let all = self.process().imported_from().into_iter();
+        let one = all.map(|(of, sum)| (of.pid, of.command.clone(), sum.bytes, sum.allocations));
+        one.collect()
+    }
 }
 
 #[test]
@@ -45,7 +52,7 @@ fn memory_is_open_until_it_is_closed_as_often_as_it_was_opened() {
     program.call("cudaIpcCloseMemHandle", 0xa000, |_| {});
     assert_eq!((program.bytes(), program.counts()), ([0, 0, 0], (2, 2, 0)));
     let after = program.process().kept();
-    assert_eq!(before.others - after.others, 1);
+    assert_eq!(before - after, 1 + 1);
     program.call("cudaIpcCloseMemHandle", 0xa000, |_| {});
     assert_eq!(program.counts(), (2, 3, 1));
     // With its device it is closed, too, however often it was opened.
@@ -79,7 +86,7 @@ fn a_plausible_size_is_taken_from_the_name() {
 }
 
 #[test]
-fn imported_memory_has_the_size_that_its_exporter_knows() {
+fn imported_memory_is_its_exporters() {
     let mut program = Program::new();
     program.begin(OTHER);
     program.export(0x1000, 100, 1);
@@ -89,12 +96,20 @@ fn imported_memory_has_the_size_that_its_exporter_knows() {
     // The size in the name is not used if the memory is known.
     program.open("cuIpcOpenMemHandle_v2", 0xa000, &[1, 0, 0]);
     program.open("cuMemPoolImportPointer", 0xb000, &[2]);
+    let command = Some("program 8".to_owned());
+    assert_eq!(program.imported(), [(OTHER, command.clone(), 2100, 2)]);
     assert_eq!(program.live(), [(0xa000, 100), (0xb000, 2000)]);
+    let before = program.process().kept();
     program.call("cuMemFree_v2", 0xb000, |_| {});
+    assert_eq!(program.imported(), [(OTHER, command, 100, 1)]);
+    assert_eq!(program.process().kept(), before - 1 - 1);
     // Other memory at the same address is nobody's that is known.
     program.call("cuIpcCloseMemHandle", 0xa000, |_| {});
     program.open("cuIpcOpenMemHandle_v2", 0xa000, &[3]);
-    assert_eq!(program.live(), [(0xa000, 0)]);
+    assert_eq!(
+        (program.imported(), program.live()),
+        (vec![], vec![(0xa000, 0)])
+    );
 }
 
 #[test]
@@ -107,4 +122,5 @@ fn memory_is_sized_by_what_was_exported_of_the_process_itself() {
     });
     program.open("cuMemPoolImportPointer", 0xb000, &[5]);
     assert_eq!(program.at(0xb000).size_bytes, 300);
+    assert_eq!(program.imported()[0].0, PID);
 }

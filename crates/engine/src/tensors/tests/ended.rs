@@ -12,7 +12,7 @@ fn tensors_of_ended_processes_count_as_kept() {
     }
     program.apply(&Event::Exit(crate::task(PID, PID, u64::MAX)));
     let kept = program.ledger.ended(true).next().unwrap();
-    assert_eq!(kept.kept().allocations, 500);
+    assert_eq!(kept.held(), 500);
     assert_eq!(
         kept.tensors.iter().next().unwrap().allocated_bytes,
         500 * 512

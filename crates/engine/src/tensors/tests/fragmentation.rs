@@ -239,8 +239,7 @@ impl World {
         for (&at, memory) in &self.memories {
             for (first, last) in memory.runs() {
                 let (start, end) = (at + first * memory.piece, at + last * memory.piece);
-                let is_noticed = self.within(start, end).next().is_some();
-                if !memory.is_known && !is_noticed {
+                if !memory.is_known {
                     continue;
                 }
                 inside.extend(self.within(start, end).map(|(at, _)| at));
@@ -259,7 +258,6 @@ impl World {
                         expected.unused += memory.piece;
                     } else if used * UNIT * 20 < memory.piece {
                         expected.pinned += memory.piece;
-                        expected.pieces += 1;
                         expected.pinned_by += used * UNIT;
                         pinning.extend(piece.iter().flatten().copied());
                     }
@@ -283,7 +281,6 @@ struct Expected {
     largest_fit: u64,
     unused: u64,
     pinned: u64,
-    pieces: u64,
     pinned_by: u64,
     pinning: u64,
     outside: (u64, u64),
@@ -300,7 +297,6 @@ impl From<Fragmentation> for Expected {
             largest_fit: found.largest_fit_bytes,
             unused: found.unused_bytes,
             pinned: found.pinned.bytes,
-            pieces: found.pinned.pieces,
             pinned_by: found.pinned.by.bytes,
             pinning: found.pinned.by.allocations,
             outside: (found.outside.bytes, found.outside.allocations),

@@ -40,7 +40,7 @@ pub(super) fn enter(sites: &mut Sites, step: &Step, attach_ns: u64) {
         address: step.id,
         size_bytes: step.bytes,
         end_ns: step.born_ns,
-        thread: 0,
+        tid: 0,
         row: 0,
         site: sites.site(0, 0),
         kind: MemoryKind::Device,
