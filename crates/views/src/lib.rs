@@ -41,7 +41,10 @@ fn to_output(
     let mut out = BufWriter::with_capacity(1 << 18, &mut out);
     match write(&mut out).and_then(|()| Ok(out.flush()?)) {
         Err(error) if is_broken_pipe(&error) => Ok(()),
-        Err(error) if error.is::<io::Error>() => Err(error.context(why())),
+        // Those of what is read say what they are about.
+        Err(error) if error.chain().count() == 1 && error.is::<io::Error>() => {
+            Err(error.context(why()))
+        }
         done => done,
     }
 }
