@@ -64,9 +64,12 @@ impl Page {
 
     /// Writes the first line of a part; the first one of all has the time at its end.
     pub(crate) fn head(&mut self, title: &str) {
-        let time = self.time.take();
-        let time = time.map_or(String::new(), |time| format!("  {}", dim(&time)));
-        self.wrap(&(Tone::Heading.paint(title) + &time), GAP);
+        let title = Tone::Heading.paint(title);
+        let time = self.time.take().map_or(String::new(), |time| dim(&time));
+        let taken = columns_of(&title) + columns_of(&time);
+        let all = self.layout.columns.unwrap_or(0);
+        let gap = all.saturating_sub(taken).max(GAP);
+        self.wrap(format!("{title}{:gap$}{time}", "").trim_end(), GAP);
     }
 
     /// Writes `said` behind `first`, and below it where it goes on.
