@@ -133,18 +133,15 @@ pub fn to_text(
         full_stacks: true,
         ..View::default()
     };
+    let Some(device) = device else {
+        SiteList::new(process, view).write_one(number, &mut page);
+        write_allocations(process, Some(number), &mut page);
+        return page.text;
+    };
     let pools = process.pytorch.iter().chain(&process.tensorflow);
-    let mut pools = pools.filter(|pool| Some(pool.device) == device);
-    match device {
-        None => {
-            SiteList::new(process, view).write_one(number, &mut page);
-            write_allocations(process, Some(number), &mut page);
-        }
-        Some(_) => {
-            let list = pools.find_map(|pool| SiteList::of_tensors(process, pool, view));
-            list.iter()
-                .for_each(|list| list.write_one(number, &mut page));
-        }
+    let mut pools = pools.filter(|pool| pool.device == device);
+    if let Some(list) = pools.find_map(|pool| SiteList::of_tensors(process, pool, view)) {
+        list.write_one(number, &mut page);
     }
     page.text
 }
