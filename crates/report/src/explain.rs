@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::verdict::{Confidence, Severity, Verdict};
+use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
 
 use crate::Report;
@@ -38,8 +39,8 @@ pub struct Explain {
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictReport {
     /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`,
-    /// `contexts left behind`, `fragmentation`, `idle context`, `context`, `before attach or outside CUDA`, `shared`,
-    /// `out of memory`.
+    /// `contexts left behind`, `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`,
+    /// `shared`, `out of memory`.
     #[serde(serialize_with = "name_of")]
     pub verdict: Verdict,
     /// `certain`, `likely`, or `not enough data: N more seconds`.
@@ -196,6 +197,7 @@ fn notes_on(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<
     let mut all = of_nvml(report, memleak, process);
     all.extend(contexts(process));
     all.extend(imported(process));
+    all.extend(handles(process));
     for pool in &process.pytorch {
         all.extend(pooled(process, pool));
         all.extend(pinned(process, pool));
@@ -263,10 +265,44 @@ fn imported(process: &ProcessReport) -> Option<VerdictReport> {
         process.live.imported_allocations,
     );
     let said = format!("{} of other processes", amount(bytes, count));
-    (count > 0).then(|| VerdictReport {
-        allocations: count,
-        ..say(process, Verdict::Shared, bytes, said)
-    })
+    let exporters = process.imported_from.iter().map(|(who, sum)| {
+        let (bytes, program) = (size(sum.bytes), who.program());
+        format!("{bytes} of them exported by PID {} {program}", who.pid)
+    });
+    let mut one = say(process, Verdict::Shared, bytes, said);
+    one.evidence.extend(exporters);
+    one.allocations = count;
+    (count > 0).then_some(one)
+}
+
+/// Physical memory behind handles, by who created these.
+fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
+    let tells = !process.pytorch.is_empty();
+    let mut by_owner: Vec<(&str, Total, u64)> = Vec::new();
+    for site in process.listed() {
+        if site.kinds != [MemoryKind::Vmm] || (tells && site.is_pooled) {
+            continue;
+        }
+        let known = by_owner.iter().position(|one| one.0 == site.owner);
+        let index = known.unwrap_or_else(|| {
+            by_owner.push((&site.owner, Total::default(), 0));
+            by_owner.len() - 1
+        });
+        let (_, sum, created) = &mut by_owner[index];
+        sum.bytes += site.live.live_bytes;
+        sum.allocations += site.live.live_allocations;
+        *created += site.alloc_calls;
+    }
+    let said = by_owner.into_iter().map(|(owner, live, created)| {
+        let (bytes, handles) = (size(live.bytes), plural(live.allocations, "VMM handle"));
+        let said = format!("{owner} holds {bytes} as {handles}, of {created} created");
+        VerdictReport {
+            owner: Some(owner.to_owned()),
+            allocations: live.allocations,
+            ..say(process, Verdict::Handles, live.bytes, said)
+        }
+    });
+    said.collect()
 }
 
 /// Contexts that the program made besides those of its devices.

@@ -10,8 +10,10 @@ use super::{
     pytorch, tracked,
 };
 use crate::owners::{self, OwnerReport, TENSORFLOW, UNKNOWN};
+use crate::words::Who;
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
+use gpuprobe_engine::imports::Exporter;
 use gpuprobe_engine::totals::Total;
 use gpuprobe_engine::verdict;
 use gpuprobe_engine::{Ledger, Process};
@@ -192,6 +194,9 @@ fn add_details(
         reserved_bytes: pool.reserved_bytes,
     });
     report.pools = pools.collect();
+    let imported = process.imported_from().into_iter();
+    let who = |of: &Exporter| Who::new(of.pid, None, [&of.comm, &None, &of.command]);
+    report.imported_from = imported.map(|(of, sum)| (who(&of), sum)).collect();
     report.threads = thread_reports(process, &groups, options, sources);
     for allocator in process.tensors.iter() {
         let reports = match allocator.is_pytorch() {

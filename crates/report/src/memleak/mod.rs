@@ -9,6 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
 use super::owners::OwnerReport;
+use super::words::Who;
 use super::{Options, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::Process;
@@ -216,6 +217,9 @@ pub struct ProcessReport {
     pub modules: u64,
     /// Pools of stream-ordered memory.
     pub pools: Vec<PoolReport>,
+    /// Memory imported from traced processes, by these, for explanations.
+    #[serde(skip)]
+    pub imported_from: Vec<(Who, Total)>,
     /// Verdict on the contexts that it has created and not destroyed, for explanations.
     #[serde(skip)]
     pub contexts: Option<Judgement>,
