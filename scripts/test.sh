@@ -32,7 +32,7 @@ mapfile -t shell_files < <(find scripts tests .ci -name '*.sh' -not -path '*/bui
 check "cargo fmt" cargo fmt --check
 check "clang-format" clang-format --dry-run -Werror "${c_files[@]}"
 check "shellcheck" shellcheck --external-sources "${shell_files[@]}" .ci/run
-# What sorts, groups or adds up is in crates/report; fitting a width (table.rs) is not that.
+# What sorts, groups or adds up is in crates/report and crates/analysis; fitting a width (table.rs) is not that.
 computing='\.(sort|sort_by|sort_by_key|sort_unstable[a-z_]*|max_by_key|min_by_key|sum|product)(\(|::<)'
 # shellcheck disable=SC2016 # $1 is of the inner shell
 check "views only write" bash -c '! grep --recursive --line-number --extended-regexp --include="*.rs" \

@@ -28,9 +28,9 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use gpuprobe_analysis::NoMatch;
 use gpuprobe_cuda::document;
 use gpuprobe_os::say;
-use gpuprobe_report::NoMatch;
 
 /// Shows who holds GPU memory in running CUDA programs, and where it leaks.
 ///

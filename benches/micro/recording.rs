@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
+use gpuprobe_analysis::Analysis;
+use gpuprobe_analysis::Filter;
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::View;
-use gpuprobe_report::analysis::Analysis;
-use gpuprobe_report::analysis::Filter;
 use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_views::report;
 use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};

@@ -12,8 +12,8 @@ use super::file;
 use super::progress;
 #[cfg(feature = "live")]
 use super::trace::Explained;
+use gpuprobe_analysis::{Analysis, Filter};
 use gpuprobe_report::View;
-use gpuprobe_report::analysis::{Analysis, Filter};
 use gpuprobe_report::gate::LEAKED;
 use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_views::report;

@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::report::FilterArgs;
 use super::{file, progress};
+use gpuprobe_analysis::chart::{self, ChartConfig, PlotBy};
 use gpuprobe_os::say;
-use gpuprobe_report::chart::{self, ChartConfig, PlotBy};
 use gpuprobe_views::plot;
 
 #[derive(Debug, Args)]

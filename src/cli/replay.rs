@@ -10,9 +10,9 @@ use clap::Args;
 use super::color::ColorArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, progress};
+use gpuprobe_analysis::playback;
 use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_os::{files, terminal};
-use gpuprobe_report::playback;
 use gpuprobe_views::ReportFormat;
 
 #[derive(Debug, Args)]

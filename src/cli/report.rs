@@ -11,9 +11,9 @@ use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, heading, parse_moment, progress};
-use gpuprobe_report::analysis::{Analysis, Filter, Moment};
+use gpuprobe_analysis::page;
+use gpuprobe_analysis::{Analysis, Filter, Moment};
 use gpuprobe_report::gate::LEAKED;
-use gpuprobe_report::page;
 use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
 use gpuprobe_views::{html, report};
 

@@ -18,7 +18,6 @@ use gpuprobe_cuda::Modes;
 use gpuprobe_model::clock;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::Diversion;
-use gpuprobe_report as report;
 use gpuprobe_report::profile::{self, ProfileScope};
 use gpuprobe_report::{Options, ProcessDetail, Report, WorstVerdicts};
 use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
@@ -212,7 +211,7 @@ impl Run<'_> {
             top.tell(format!("no flame graph: process {pid} holds no GPU memory"));
             return Ok(());
         }
-        made.run = report::describe_run(None, [], Some(now));
+        made.run = gpuprobe_analysis::describe_run(None, [], Some(now));
         let mut svg = Vec::new();
         flamegraph::write(&made, &mut svg)?;
         let name = RecordingName::of(&Target::Processes(vec![pid]), Local::now());

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use gpuprobe_analysis::{Filter, Moment, Played};
 use gpuprobe_cuda::KindSet;
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, record};
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
 use gpuprobe_recording::log::{self, LogNote};
 use gpuprobe_recording::{Database, Player, Session};
-use gpuprobe_report::analysis::{Filter, Moment, Played};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use gpuprobe_analysis::Filter;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_report::analysis::Filter;
 use gpuprobe_views::export::{self, ExportConfig, ExportFormat};
 use proptest::prelude::*;
 use rusqlite::Connection;

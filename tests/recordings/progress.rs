@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gpuprobe_analysis::Filter;
 use gpuprobe_os::progress::{ProgressDisplay, SharedProgress};
-use gpuprobe_report::analysis::Filter;
 use gpuprobe_views::export;
 use gpuprobe_views::export::{ExportConfig, ExportFormat};
 

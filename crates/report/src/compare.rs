@@ -9,23 +9,24 @@ use crate::site_key::SiteKey;
 
 /// Memory of a call site in two runs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SiteGrowth {
+pub struct SiteGrowth {
     /// In the first and in the second run.
-    pub(crate) totals: [Total; 2],
-    /// The function called, and the stack with the most bytes in the later run that has the site.
-    pub(crate) api: String,
-    pub(crate) frames: Vec<Frame>,
+    pub totals: [Total; 2],
+    /// The function called.
+    pub api: String,
+    /// The stack with the most bytes in the later run that has the site.
+    pub frames: Vec<Frame>,
     /// That run, and these bytes.
     most: Option<(usize, u64)>,
 }
 
 /// The call sites of two runs.
 #[derive(Debug, Default)]
-pub(crate) struct Comparison(HashMap<SiteKey, SiteGrowth>);
+pub struct Comparison(HashMap<SiteKey, SiteGrowth>);
 
 impl Comparison {
     /// Adds memory of run 0 or 1 that was allocated by `api`, called by `frames`.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         run: usize,
         key: SiteKey,
@@ -42,13 +43,14 @@ impl Comparison {
     }
 
     /// Memory of a call site in both runs.
-    pub(crate) fn get(&self, key: &SiteKey) -> [Total; 2] {
+    pub fn get(&self, key: &SiteKey) -> [Total; 2] {
         self.0
             .get(key)
             .map_or_else(Default::default, |site| site.totals)
     }
 
-    pub(crate) fn into_sites(self) -> impl Iterator<Item = SiteGrowth> {
+    /// The call sites of either run.
+    pub fn into_sites(self) -> impl Iterator<Item = SiteGrowth> {
         self.0.into_values()
     }
 }

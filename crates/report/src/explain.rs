@@ -115,7 +115,7 @@ fn say(process: &ProcessReport, verdict: Verdict, bytes: u64, evidence: String) 
 
 impl Explain {
     /// Explanation of a report of all call sites; `None` without a memory report.
-    pub(crate) fn of(report: &Report) -> Option<Self> {
+    pub fn of(report: &Report) -> Option<Self> {
         let memleak = report.memleak.as_ref()?;
         let mut verdicts = Vec::new();
         let mut processes = Vec::new();

@@ -134,7 +134,7 @@ pub fn place(file: &str, line: Option<u32>) -> String {
 }
 
 /// A Python line in lists of functions: `training_step (train.py:41)`.
-pub(crate) fn with_place(function: &str, file: Option<&str>, line: Option<u32>) -> String {
+pub fn with_place(function: &str, file: Option<&str>, line: Option<u32>) -> String {
     match file {
         Some(file) => format!("{function} ({})", place(file, line)),
         None => function.to_owned(),

@@ -264,7 +264,7 @@ impl IncidentReport {
 }
 
 /// The incidents that a report lists, and how many there were.
-pub(crate) fn build(
+pub fn build(
     ledger: &Ledger,
     options: &Options,
     sources: ReportSources<'_>,

@@ -19,13 +19,13 @@ const MAX_CALLERS: usize = 4;
 /// The label of a call stack, innermost frame first: in a Python program the user's innermost line,
 /// else the first frame that belongs neither to CUDA nor to an allocator. If only library Python
 /// has called native code of a framework, the library line. `None` without frames.
-pub(crate) fn label(frames: &[Frame]) -> Option<String> {
+pub fn label(frames: &[Frame]) -> Option<String> {
     user_frame(frames).map(|index| described(&frames[index]))
 }
 
 /// Labels of several call stacks, each with the function called there. Different stacks have
 /// different labels: as many callers are appended as that takes.
-pub(crate) fn labels<'a>(sites: impl IntoIterator<Item = (&'a [Frame], &'a str)>) -> Vec<String> {
+pub fn labels<'a>(sites: impl IntoIterator<Item = (&'a [Frame], &'a str)>) -> Vec<String> {
     let sites: Vec<_> = sites.into_iter().collect();
     let name = |(frames, api): &(&[Frame], &str)| label(frames).unwrap_or_else(|| (*api).into());
     let mut labels: Vec<_> = sites.iter().map(name).collect();
@@ -147,7 +147,7 @@ fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
 
 /// Calls from the labelled frame to CUDA: `torch.zeros_like > cudaMalloc`. For a Python line, the
 /// calls from the innermost line of all.
-pub(crate) fn via(frames: &[Frame], api: &str) -> String {
+pub fn via(frames: &[Frame], api: &str) -> String {
     let labelled = user_frame(frames).unwrap_or(0).min(frames.len());
     let called = &frames[..labelled];
     let called = &called[..called.iter().position(is_python).unwrap_or(labelled)];

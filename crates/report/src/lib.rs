@@ -5,35 +5,27 @@
 //! Gives: [`build`]; [`analysis`] of files; [`chart`], [`page`], [`metrics`], [`profile`], [`snapshot`], [`trace_rows`]
 //! for formats of their own; [`playback`].
 
+pub mod about;
 pub mod activity;
-pub mod analysis;
 pub mod bandwidth;
-pub mod chart;
-mod compare;
+pub mod compare;
 pub mod cudatrace;
-pub mod event_rows;
 pub mod explain;
 pub mod fold;
 pub mod gate;
 mod history;
 pub mod incidents;
-mod label;
+pub mod label;
 pub mod lists;
 pub mod memleak;
 pub mod metrics;
 pub mod names;
 mod options;
 pub mod owners;
-pub mod page;
-pub mod playback;
 pub mod profile;
 mod public;
 pub mod records;
-mod run;
-mod site_key;
-pub mod snapshot;
-pub mod timeline;
-pub mod trace_rows;
+pub mod site_key;
 pub mod verdict;
 pub mod words;
 pub mod work;
@@ -56,8 +48,8 @@ use gpuprobe_model::stack::{Frame, Location, Symbolize};
 use gpuprobe_model::{GpuUsage, Lost, UserLoss};
 use gpuprobe_os::terminal::Layout;
 
+use about::About;
 use activity::ActivitySummary;
-use analysis::About;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use explain::Explain;
@@ -66,10 +58,8 @@ use memleak::Memleak;
 use options::ScrapeScope;
 use records::PerRecordLine;
 
-pub use analysis::NoMatch;
 pub use history::History;
 pub use options::{GroupBy, Options, ProcessDetail, SortBy, View};
-pub use run::describe_run;
 pub use verdict::WorstVerdicts;
 pub use verdict::{rank as verdict_rank, word as verdict_word, word_tone as verdict_tone};
 
@@ -303,7 +293,7 @@ fn seconds<S: Serializer>(
 }
 
 /// Serialises the time of an event, which a file may not have.
-pub(crate) fn clock_micros<S: Serializer>(
+pub fn clock_micros<S: Serializer>(
     t: &Option<DateTime<FixedOffset>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -317,7 +307,7 @@ pub fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
 }
 
 /// Name of the function of `row`, as the user called it.
-pub(crate) fn function_name(row: u16, symbols: &dyn Symbolize) -> Cow<'static, str> {
+pub fn function_name(row: u16, symbols: &dyn Symbolize) -> Cow<'static, str> {
     match gpuprobe_cuda::function(row) {
         Some(function) => function.name().into(),
         None => symbols.function(row).unwrap_or_default().to_owned().into(),

@@ -91,11 +91,11 @@ impl OwnerReport {
 
 /// A binary, or a call path as far as it was followed from the driver outwards.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CallPath {
+pub struct CallPath {
     allocator: Option<Arc<str>>,
     owner: Option<Arc<str>>,
     /// Whether the owner is a library, not the program or an interpreter.
-    pub(crate) is_library: bool,
+    pub is_library: bool,
     pool: Option<Pool>,
 }
 
@@ -130,13 +130,13 @@ impl CallPath {
     }
 
     /// Owner of the memory.
-    pub(crate) fn owner(&self) -> &str {
+    pub fn owner(&self) -> &str {
         let owner = self.owner.as_ref().or(self.allocator.as_ref());
         owner.map_or(UNKNOWN, |name| name)
     }
 
     /// Whether an allocator took the memory for a pool of its own.
-    pub(crate) fn is_pooled(&self) -> bool {
+    pub fn is_pooled(&self) -> bool {
         self.allocator.is_some()
     }
 
@@ -147,20 +147,21 @@ impl CallPath {
     }
 
     /// Whether an allocator or a framework keeps memory of one of these kinds, and reuses it.
-    pub(crate) fn keeps(&self, kinds: &[MemoryKind]) -> bool {
+    pub fn keeps(&self, kinds: &[MemoryKind]) -> bool {
         let has_pool = |kind: &MemoryKind| self.pool(Some(*kind)).is_some();
         self.is_pooled() || kinds.iter().any(has_pool)
     }
 }
 
 /// Determines owners; each binary is classified once.
-pub(crate) struct Owners<'a> {
+pub struct Owners<'a> {
     symbols: &'a dyn Symbolize,
     by_module: HashMap<ModuleId, CallPath>,
 }
 
 impl<'a> Owners<'a> {
-    pub(crate) fn new(symbols: &'a dyn Symbolize) -> Self {
+    /// Classifies the binaries that `symbols` knows.
+    pub fn new(symbols: &'a dyn Symbolize) -> Self {
         Self {
             symbols,
             by_module: HashMap::new(),
@@ -168,7 +169,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Follows the locations of a stack to the owner.
-    pub(crate) fn of_stack(&mut self, stack: Option<&CallStack>) -> CallPath {
+    pub fn of_stack(&mut self, stack: Option<&CallStack>) -> CallPath {
         let mut path = CallPath::default();
         for location in stack.iter().flat_map(|stack| &stack.locations) {
             if let Some(module) = location.module.filter(|id| *id != ModuleId::PYTHON) {

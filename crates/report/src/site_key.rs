@@ -15,36 +15,36 @@ use gpuprobe_stacks::owners::stem;
 use crate::fold::{FrameOrigin, is_python};
 
 /// A frame, by a hash of its names, so that stacks are quickly compared.
-pub(crate) type Place = (FrameOrigin, u64);
+pub type Place = (FrameOrigin, u64);
 
 /// Identifies a call site: a hash of its side, of whether an allocator took the memory for a pool of its own, and of
 /// its frames.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SiteKey(u64);
+pub struct SiteKey(u64);
 
 impl SiteKey {
     /// Key that all stacks with the same Python lines have in common; `None` without Python.
-    pub(crate) fn of_lines(side: Belongs, is_pooled: bool, places: &[Place]) -> Option<Self> {
+    pub fn of_lines(side: Belongs, is_pooled: bool, places: &[Place]) -> Option<Self> {
         let telling = telling(places, |place| place.0);
         let path: Vec<_> = telling.map(|place| place.1).collect();
         (!path.is_empty()).then(|| Self(hash((side, is_pooled, path))))
     }
 
     /// Key of a stack in processes that run the same files.
-    pub(crate) fn of(side: Belongs, is_pooled: bool, frames: &[Frame]) -> Self {
+    pub fn of(side: Belongs, is_pooled: bool, frames: &[Frame]) -> Self {
         let places: Vec<_> = frames.iter().map(place).collect();
         let lines = Self::of_lines(side, is_pooled, &places);
         lines.unwrap_or_else(|| Self(hash((side, is_pooled, places))))
     }
 
     /// Key of a stack by a text that tells it from all others.
-    pub(crate) fn of_text(text: &[String]) -> Self {
+    pub fn of_text(text: &[String]) -> Self {
         Self(hash(text))
     }
 
     /// Key that stays from build to build: neither addresses nor lines count. Of a pool is what an
     /// allocator handed out.
-    pub(crate) fn between_builds(is_pooled: bool, api: &str, frames: &[Frame]) -> Self {
+    pub fn between_builds(is_pooled: bool, api: &str, frames: &[Frame]) -> Self {
         let mut path: Vec<_> = telling(frames, FrameOrigin::of).map(build_place).collect();
         if path.is_empty() {
             let shown = down_to_start(frames, |frame| &frame.function);
@@ -70,7 +70,7 @@ fn telling<T>(stack: &[T], origin: impl Fn(&T) -> FrameOrigin) -> impl Iterator<
 }
 
 /// A frame among those of the same files.
-pub(crate) fn place(frame: &Frame) -> Place {
+pub fn place(frame: &Frame) -> Place {
     let module = (!is_python(frame)).then_some(&frame.module);
     let names = (&frame.function, &frame.file, frame.line, module);
     (FrameOrigin::of(frame), hash(names))

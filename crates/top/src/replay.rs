@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use gpuprobe_analysis::playback::{ReplayMoment, play};
 use gpuprobe_os::files;
 use gpuprobe_report::ProcessDetail;
-use gpuprobe_report::playback::{ReplayMoment, play};
 use gpuprobe_views::ReportFormat;
 use gpuprobe_views::profile::flamegraph;
 

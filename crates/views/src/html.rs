@@ -10,7 +10,7 @@ use base64::write::EncoderWriter;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use gpuprobe_report::page::Page;
+use gpuprobe_analysis::page::Page;
 
 const PAGE: &str = include_str!("../../../web/dist/report.html");
 /// Stands in the page for the document.

@@ -5,9 +5,9 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::report::AnalysisFormat;
+use gpuprobe_analysis::File;
 use gpuprobe_os::say;
 use gpuprobe_report::SCHEMA;
-use gpuprobe_report::analysis::File;
 
 /// Column names, in text and tables.
 const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];

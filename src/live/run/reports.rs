@@ -247,7 +247,7 @@ impl Run<'_> {
         let gpus = nvml.map(Nvml::usage).unwrap_or_default().gpus;
         let models = gpus.into_iter().map(|gpu| gpu.name);
         let now = self.clock.wall(clock::monotonic_ns());
-        report::describe_run(command, models, Some(now)).unwrap_or_default()
+        gpuprobe_analysis::describe_run(command, models, Some(now)).unwrap_or_default()
     }
 
     /// NVML's memory usage by GPU and process; `None` if memory is not traced.

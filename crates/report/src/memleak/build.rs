@@ -21,7 +21,7 @@ use gpuprobe_model::GpuUsage;
 use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
-pub(crate) fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
+pub fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
     let mut processes: Vec<_> = ledger
         .processes(options.is_final)
         .map(|process| process_report(process, options, sources))

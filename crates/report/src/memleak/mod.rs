@@ -18,10 +18,10 @@ use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::{GpuMemory, GpuUsage};
 
-pub(super) use build::build;
+pub use build::build;
 pub use pytorch::PytorchReport;
-pub(crate) use sites::{Holder, SiteGroups, judge_largest, shown, side, stack_of};
-pub use sites::{Omitted, Peak, SiteReport};
+pub(crate) use sites::{Holder, judge_largest};
+pub use sites::{Omitted, Peak, SiteGroups, SiteReport, shown, side, stack_of};
 pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.

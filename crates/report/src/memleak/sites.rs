@@ -190,7 +190,7 @@ fn kind_names<S: Serializer>(kinds: &[MemoryKind], serializer: S) -> Result<S::O
 }
 
 /// The call sites of a process, by the representative of each group, which is its first site.
-pub(crate) struct SiteGroups {
+pub struct SiteGroups {
     /// Numbers of the representatives, which are ids in reports.
     ids: Vec<u32>,
 }
@@ -198,7 +198,7 @@ pub(crate) struct SiteGroups {
 impl SiteGroups {
     /// Groups the sites of `process`. With `by_lines`, sites with the same Python lines and memory
     /// of the same side are one.
-    pub(crate) fn of(process: &Process, by_lines: bool, symbols: &dyn Symbolize) -> Self {
+    pub fn of(process: &Process, by_lines: bool, symbols: &dyn Symbolize) -> Self {
         let mut known: HashMap<_, Vec<Place>> = HashMap::new();
         let mut first: HashMap<SiteKey, u32> = HashMap::new();
         let mut owners = Owners::new(symbols);
@@ -229,13 +229,13 @@ impl SiteGroups {
     }
 
     /// Id in reports of the site with `number` in the engine.
-    pub(crate) fn id(&self, number: u32) -> u32 {
+    pub fn id(&self, number: u32) -> u32 {
         self.ids.get(number as usize).copied().unwrap_or(number)
     }
 }
 
 /// The side (GPU or host) that the function of `row` allocates on.
-pub(crate) fn side(row: u16) -> Belongs {
+pub fn side(row: u16) -> Belongs {
     let function = gpuprobe_cuda::function(row);
     function.map_or(Belongs::Gpu, |function| function.kind.belongs())
 }
@@ -504,7 +504,7 @@ pub(crate) fn judge_largest(
 }
 
 /// The frames of a stack that are shown, and the number of outer ones omitted.
-pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
+pub fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
     if view.stacks_native {
         frames.retain(|frame| frame.language == Language::Native);
     }
@@ -518,7 +518,7 @@ pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
 }
 
 /// The frames of a site of process `pid`, innermost first, and whether the stack is complete.
-pub(crate) fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (Vec<Frame>, bool) {
+pub fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (Vec<Frame>, bool) {
     let stack = site.stack.as_ref();
     let found = stack.map(|stack| (stack.frames(pid, symbols), stack.is_complete));
     found.unwrap_or_default()

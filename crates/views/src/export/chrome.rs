@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use anyhow::Result;
 use serde_json::Value;
 
-use gpuprobe_report::analysis::File;
-use gpuprobe_report::trace_rows;
+use gpuprobe_analysis::File;
+use gpuprobe_analysis::trace_rows;
 
 /// Writes the rows as they come: viewers sort them.
 pub(super) fn write(file: &File, about: &Value, out: &mut dyn Write) -> Result<()> {

@@ -13,11 +13,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::{are_same, to_output};
+use gpuprobe_analysis::snapshot::Snapshot;
+use gpuprobe_analysis::trace_rows;
+use gpuprobe_analysis::{File, Filter};
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say};
-use gpuprobe_report::analysis::{File, Filter};
-use gpuprobe_report::snapshot::Snapshot;
-use gpuprobe_report::trace_rows;
 
 /// Output formats of `gpuprobe export`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use super::pickle::Pickle;
-use gpuprobe_report::snapshot::{Snapshot, SnapshotBlock, SnapshotSegment, StackId, TraceEvent};
+use gpuprobe_analysis::snapshot::{Snapshot, SnapshotBlock, SnapshotSegment, StackId, TraceEvent};
 
 /// Values that are written once: lists of frames, and frames.
 #[derive(PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use gpuprobe_analysis::File;
+use gpuprobe_analysis::event_rows::{self, COLUMNS, TABLES};
 use gpuprobe_os::files;
-use gpuprobe_report::analysis::File;
-use gpuprobe_report::event_rows::{self, COLUMNS, TABLES};
 
 /// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
 pub(super) fn write(file: &File, folder: &Path) -> Result<()> {

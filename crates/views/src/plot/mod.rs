@@ -9,9 +9,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
+use gpuprobe_analysis::chart::Chart;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::files;
-use gpuprobe_report::chart::Chart;
 use gpuprobe_report::names;
 
 use super::to_output;

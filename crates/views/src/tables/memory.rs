@@ -6,7 +6,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 
 use super::{Cell, Column, both, count, known, shown, some, text, value};
-use gpuprobe_report::analysis::diff::StackGrowth;
+use gpuprobe_analysis::diff::StackGrowth;
 use gpuprobe_report::fold::{self, file_name, place};
 use gpuprobe_report::lists::{self, AllocationRow};
 use gpuprobe_report::memleak::{GpuShare, Memleak, Peak, ProcessReport, SiteReport};

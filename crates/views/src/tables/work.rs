@@ -1,8 +1,8 @@
 //! Kernels, copies, calls, waits and ranges, and processes of a file.
 
 use super::{Cell, Column, both, count, known, shown, some, text, value};
+use gpuprobe_report::about::ProcessRow;
 use gpuprobe_report::activity::Times;
-use gpuprobe_report::analysis::ProcessRow;
 use gpuprobe_report::work::{Work, WorkList};
 
 /// A duration, where it was measured.

@@ -11,12 +11,12 @@ use std::collections::HashMap;
 
 use anyhow::{Context, Result, bail};
 
-use crate::analysis::{File, Played};
-use crate::label::label;
-use crate::owners::{Owners, UNKNOWN};
+use crate::{File, Played};
 use gpuprobe_engine::{Allocator, Process};
 use gpuprobe_model::text::size;
 use gpuprobe_recording::log::LogReader;
+use gpuprobe_report::label::label;
+use gpuprobe_report::owners::{Owners, UNKNOWN};
 use process::{ProcessTrace, Traces, pytorch};
 
 /// Call sites of tensors with a category of their own: the viewer has ten colours in all.

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::Report;
-use crate::analysis::work::{CalledCopy, GpuTime, each_launch, has_single_launches, work_of};
-use crate::analysis::{File, Observer};
-use crate::names::simplify;
 use crate::timeline::{BinSums, Bins};
+use crate::work::{CalledCopy, each_launch, has_single_launches, work_of};
+use crate::{File, Observer};
 use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_model::activity::{ActivityBatch, ActivityRecord};
 use gpuprobe_recording::gpu_rows::ZERO_NS;
+use gpuprobe_report::Report;
+use gpuprobe_report::about::GpuTime;
+use gpuprobe_report::names::simplify;
 use gpuprobe_stacks::symbols;
 
 /// Kernels with a row of their own; the others of a process share one.

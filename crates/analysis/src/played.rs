@@ -7,11 +7,7 @@ use anyhow::Result;
 use chrono::{DateTime, FixedOffset};
 
 use super::Filter;
-use super::about::{AnalysisTotals, Anomalies};
 use super::processes::Spans;
-use crate::incidents::{self, IncidentReport, RefusedRequests};
-use crate::memleak::{self, Memleak};
-use crate::{Options, ReportSources};
 use gpuprobe_cuda::{Belongs, FUNCTIONS, Layer, Modes};
 use gpuprobe_engine::{Allocation, CallSite, Change, Ledger, Process};
 use gpuprobe_model::Total;
@@ -23,6 +19,10 @@ use gpuprobe_recording::log::{Item, LogNote, Mark};
 use gpuprobe_recording::memory_rows::{CallFilter, MEMORY};
 use gpuprobe_recording::player::{Played as Outcome, Player};
 use gpuprobe_recording::{Database, Session, Trace, ids, row};
+use gpuprobe_report::about::{AnalysisTotals, Anomalies};
+use gpuprobe_report::incidents::{self, IncidentReport, RefusedRequests};
+use gpuprobe_report::memleak::{self, Memleak};
+use gpuprobe_report::{Options, ReportSources};
 
 /// Upper limit of GPUs per host.
 const MAX_GPUS: i64 = 255;

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use anyhow::Result;
 
-use crate::analysis::{Listener, MemoryChange, Played};
+use crate::{Listener, MemoryChange, Played};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::{Allocation, Allocator, Change, Process};
 use gpuprobe_model::event::Event;

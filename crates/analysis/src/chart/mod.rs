@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
-use crate::analysis::{File, Filter, NoMatch, Played, first_ns};
-use crate::memleak::{SiteGroups, stack_of};
 use crate::run::run_of;
 use crate::timeline::{Bins, Effect, MemoryTimelines, PathKey, Timeline};
-use crate::{function_name, label};
+use crate::{File, Filter, NoMatch, Played, first_ns};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::regular::read_text;
 use gpuprobe_os::say;
 use gpuprobe_recording::memory_rows::MEMORY;
+use gpuprobe_report::memleak::{SiteGroups, stack_of};
+use gpuprobe_report::{function_name, label};
 
 pub(crate) use smi::recorded as recorded_smi;
 pub use smi::{SmiSample, lines as smi_lines, parse as parse_smi};

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Result;
+use gpuprobe_report::about::GpuTime;
 use rusqlite::Row;
-use serde::Serialize;
 
 use super::file::{File, Observer};
 use super::processes::Spans;
 use super::range::{self, TimeRange};
-use crate::activity::BusyShares;
 use gpuprobe_cuda::{Direction, FUNCTIONS, Op};
 use gpuprobe_engine::State;
-use gpuprobe_engine::activity::by_work::{ByWork, Spent, WorkKind};
+use gpuprobe_engine::activity::by_work::{ByWork, WorkKind};
 use gpuprobe_engine::launches::{LaunchCount, LaunchTarget};
 use gpuprobe_engine::transfers::{CopyFilter, Mode};
 use gpuprobe_model::abi::RawLaunchKey;
@@ -22,32 +21,7 @@ use gpuprobe_recording::gpu_rows::{self, RowFilter};
 use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, ids};
-
-/// Utilisation of a GPU by all processes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct GpuTime {
-    /// Device index in the file.
-    pub device: u32,
-    /// Time with a kernel, a copy, a memory set or a graph running, nanoseconds.
-    pub busy_ns: u64,
-    /// Time from the first of these to the end of the last, nanoseconds.
-    pub span_ns: u64,
-    /// `busy_ns` as a share of `span_ns`, 0 to 1.
-    pub share: f64,
-    /// Number of idle gaps in between.
-    pub gaps: u64,
-    /// Length of the longest gap, nanoseconds.
-    pub longest_gap_ns: u64,
-    /// Name of the GPU, if the file has it.
-    pub name: Option<String>,
-    /// Busy time by kind of work.
-    #[serde(flatten)]
-    pub work: Spent,
-    /// Time from the first record of any kind in the file to the end of the last, nanoseconds.
-    pub observed_ns: u64,
-    /// Busy and idle time as shares of `observed_ns`.
-    pub shares: BusyShares,
-}
+use gpuprobe_report::activity::BusyShares;
 
 /// Applies the records of `file` to `state`; returns the utilisation of GPUs.
 pub(super) fn read(

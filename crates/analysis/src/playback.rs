@@ -11,14 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use chrono::DateTime;
 
-use crate::analysis::{File, Filter};
-use crate::bandwidth::CopyReport;
-use crate::explain::Explain;
-use crate::profile::{self, Profile, ProfileScope};
-use crate::{
-    GroupBy, History, Options, ProcessDetail, Report, ReportSources, ReportWriter, View,
-    WorstVerdicts, records,
-};
+use crate::{File, Filter};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::Lost;
 use gpuprobe_model::activity::ActivityBatch;
@@ -30,6 +23,13 @@ use gpuprobe_recording::Source;
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
 use gpuprobe_recording::memory_rows::CallFilter;
 use gpuprobe_recording::player::{Played, Player};
+use gpuprobe_report::bandwidth::CopyReport;
+use gpuprobe_report::explain::Explain;
+use gpuprobe_report::profile::{self, Profile, ProfileScope};
+use gpuprobe_report::{
+    GroupBy, History, Options, ProcessDetail, Report, ReportSources, ReportWriter, View,
+    WorstVerdicts, records,
+};
 
 /// Call sites, and kernels, of a process without more detail.
 const LISTED: usize = 20;
@@ -154,7 +154,7 @@ impl ReplayMoment {
             history: Some(&self.history),
             ..ReportSources::of_file(Some(&self.clock), &self.player.symbols)
         };
-        let mut report = crate::build(&self.player.state, lost, options, sources);
+        let mut report = gpuprobe_report::build(&self.player.state, lost, options, sources);
         report.time = Some(self.clock.wall(self.now_ns));
         report
     }

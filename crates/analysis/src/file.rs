@@ -6,17 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::about::{About, AtPeak};
+use super::Filter;
+use super::about;
 use super::played::{Listener, MemoryChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
 use super::work::{self, CalledCopy};
-use super::{AnalysisTotals, Filter};
-use crate::explain::Explain;
-use crate::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use crate::run::run_of;
-use crate::work::WorkList;
-use crate::{Options, Report, ReportSources, View};
 use gpuprobe_cuda::{Belongs, Modes};
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
@@ -27,6 +23,11 @@ use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
+use gpuprobe_report::about::{About, AnalysisTotals, AtPeak};
+use gpuprobe_report::explain::Explain;
+use gpuprobe_report::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
+use gpuprobe_report::work::WorkList;
+use gpuprobe_report::{Options, Report, ReportSources, View};
 
 /// An analysis with a report as its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +252,7 @@ impl File {
         observer: &mut dyn Observer,
     ) -> Result<Report> {
         let mut state = State::default();
-        let mut about = About::new(question, &self.filter);
+        let mut about = about::new(question, &self.filter);
         if !question.is_about_memory() {
             let range = TimeRange::of(&self.database, &self.filter)?;
             about.gpus = work::read(self, range, &mut state, observer)?;
@@ -280,13 +281,13 @@ impl File {
             ..ReportSources::of_file(start.as_ref(), &NoSymbols)
         };
         let lost = Lost::from_names(&self.session.lost);
-        let mut report = crate::build(&state, lost, &options, sources);
+        let mut report = gpuprobe_report::build(&state, lost, &options, sources);
         report.time = start.map(|clock| clock.wall(now_ns));
         // There is nothing to explain before the memory is in the report.
         options.explains = matches!(question, Analysis::Explain | Analysis::Page);
         let mut spans = Spans::default();
         if let Some(played) = played {
-            about.set_memory(question, played);
+            about::set_memory(&mut about, question, played);
             let is_peak = question == Analysis::Watermark;
             let then = if is_peak { self.at_peak()? } else { played };
             report.memleak = Some(then.memory(&options));
@@ -372,7 +373,7 @@ impl File {
     fn watermark(&self, played: &Played, lists: Lists) -> Result<AtPeak> {
         let now_ns = self.now_ns(Analysis::Watermark, Some(played));
         let mut peak = About::default();
-        peak.set_memory(Analysis::Watermark, played);
+        about::set_memory(&mut peak, Analysis::Watermark, played);
         Ok(AtPeak {
             time_ns: peak.time_ns,
             time: peak.time,

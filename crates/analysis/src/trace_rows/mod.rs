@@ -12,8 +12,7 @@ use rusqlite::{Row, Statement};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::analysis::{File, MemoryChange, first_ns};
-use crate::fold::with_place;
+use crate::{File, MemoryChange, first_ns};
 use gpuprobe_cuda::Belongs;
 use gpuprobe_cuda::nsys::class;
 use gpuprobe_cuda::nsys::event_type::{MARK, PUSH_POP, START_END};
@@ -22,6 +21,7 @@ use gpuprobe_recording::gpu_rows::nvtx_domains;
 use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Resolver, ids};
+use gpuprobe_report::fold::with_place;
 use tracks::{TrackOwner, Tracks};
 use work::insert;
 

@@ -2,42 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use serde::Serialize;
+use gpuprobe_report::about::ProcessRow;
 
-use crate::Report;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::{GpuActivity, Ledger};
 use gpuprobe_recording::Session;
 use gpuprobe_recording::gpu_rows::ZERO_NS;
-
-/// A process of a file.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ProcessRow {
-    /// Process id (tgid) in the file.
-    pub pid: u32,
-    /// Name (comm) of the process, if the file has it.
-    pub comm: Option<String>,
-    /// User id, if the file has it.
-    pub uid: Option<u32>,
-    /// Time from its first record to the end of its last, nanoseconds.
-    pub run_ns: u64,
-    /// Peak of its GPU memory, bytes.
-    pub peak_bytes: u64,
-    /// Bytes of GPU memory never freed.
-    pub never_freed_bytes: u64,
-    /// Number of allocations never freed.
-    pub never_freed_allocations: u64,
-    /// Kernel runs, or kernel launches if the file has no GPU activity.
-    pub launches: u64,
-    /// Number of graph launches.
-    pub graph_launches: u64,
-    /// Sum of the kernel durations on GPUs, nanoseconds; `None` if they were not measured.
-    pub kernel_ns: Option<u64>,
-    /// Copies that ran, or copy calls if the file has no GPU activity.
-    pub copies: u64,
-    /// Sum of the bytes copied.
-    pub copied_bytes: u64,
-}
+use gpuprobe_report::Report;
 
 /// First and last times of processes, on the clock of the session.
 #[derive(Clone, Debug, Default)]

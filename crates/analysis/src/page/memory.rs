@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::analysis::Played;
-use crate::memleak::{SiteGroups, SiteReport, stack_of};
-use crate::owners::Owners;
-use crate::profile::{shown, visible};
+use crate::Played;
 use crate::timeline::{MemorySums, PathKey, Timeline};
-use crate::{function_name, label};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::stack::{Frame, Language};
+use gpuprobe_report::memleak::{SiteGroups, SiteReport, stack_of};
+use gpuprobe_report::owners::Owners;
+use gpuprobe_report::profile::{shown, visible};
+use gpuprobe_report::{function_name, label};
 
 /// Limit on the call paths; smaller ones are merged.
 const PATHS: usize = 1_000;

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::StackId;
 use super::layout::{DeviceLayout, Kind, Piece};
-use crate::analysis::{Listener, Played};
+use crate::{Listener, Played};
 use gpuprobe_cuda::{AddressSpace, Belongs, MemoryKind, Op};
 use gpuprobe_engine::{Allocation, Allocator, Change, Process};
 use gpuprobe_model::event::{Call, Event, MAX_DEVICES, Tensor};

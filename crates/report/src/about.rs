@@ -3,13 +3,10 @@
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::Filter;
-use super::file::Analysis;
-use super::played::Played;
-use super::processes::ProcessRow;
-use super::work::GpuTime;
+use crate::activity::BusyShares;
 use crate::clock_micros;
 use crate::memleak::Memleak;
+use gpuprobe_engine::activity::by_work::Spent;
 use gpuprobe_model::Total;
 use gpuprobe_recording::Session;
 
@@ -80,40 +77,6 @@ pub struct AtPeak {
     pub memleak: Memleak,
 }
 
-impl About {
-    /// Of a report about the selected time.
-    pub(super) fn new(question: Analysis, filter: &Filter) -> Self {
-        let seconds = |ns: i64| ns as f64 / 1e9;
-        Self {
-            analysis: format!("{question:?}").to_lowercase(),
-            from: filter.begin_ns().map(seconds),
-            to: filter.end_ns().map(seconds),
-            ..Self::default()
-        }
-    }
-
-    /// Adds times and totals of the memory that was played.
-    pub(super) fn set_memory(&mut self, question: Analysis, played: &Played) {
-        let first_ns = played.first_ns().unwrap_or(0);
-        self.first_ns = played.event_ns(first_ns);
-        let since_first = |ns: i64| ns.saturating_sub(first_ns);
-        self.last_ns = played.last_ns().map(since_first);
-        (self.from, self.to) = played.range();
-        self.findings = Some(played.findings);
-        let live = match question {
-            Analysis::Watermark => {
-                let peak_ns = played.peak_ns();
-                self.time_ns = peak_ns.map(since_first);
-                self.time = peak_ns.and_then(|peak| played.wall(peak));
-                played.at_peak
-            }
-            _ => played.never_freed(),
-        };
-        self.totals = Some(live.gpu);
-        self.host = Some(live.host);
-    }
-}
-
 /// Amounts by how much is known of the allocating calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnalysisTotals {
@@ -143,4 +106,59 @@ pub struct Anomalies {
     pub size_mismatches: u64,
     /// Malformed rows, which were skipped.
     pub malformed: u64,
+}
+
+/// Utilisation of a GPU by all processes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GpuTime {
+    /// Device index in the file.
+    pub device: u32,
+    /// Time with a kernel, a copy, a memory set or a graph running, nanoseconds.
+    pub busy_ns: u64,
+    /// Time from the first of these to the end of the last, nanoseconds.
+    pub span_ns: u64,
+    /// `busy_ns` as a share of `span_ns`, 0 to 1.
+    pub share: f64,
+    /// Number of idle gaps in between.
+    pub gaps: u64,
+    /// Length of the longest gap, nanoseconds.
+    pub longest_gap_ns: u64,
+    /// Name of the GPU, if the file has it.
+    pub name: Option<String>,
+    /// Busy time by kind of work.
+    #[serde(flatten)]
+    pub work: Spent,
+    /// Time from the first record of any kind in the file to the end of the last, nanoseconds.
+    pub observed_ns: u64,
+    /// Busy and idle time as shares of `observed_ns`.
+    pub shares: BusyShares,
+}
+
+/// A process of a file.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProcessRow {
+    /// Process id (tgid) in the file.
+    pub pid: u32,
+    /// Name (comm) of the process, if the file has it.
+    pub comm: Option<String>,
+    /// User id, if the file has it.
+    pub uid: Option<u32>,
+    /// Time from its first record to the end of its last, nanoseconds.
+    pub run_ns: u64,
+    /// Peak of its GPU memory, bytes.
+    pub peak_bytes: u64,
+    /// Bytes of GPU memory never freed.
+    pub never_freed_bytes: u64,
+    /// Number of allocations never freed.
+    pub never_freed_allocations: u64,
+    /// Kernel runs, or kernel launches if the file has no GPU activity.
+    pub launches: u64,
+    /// Number of graph launches.
+    pub graph_launches: u64,
+    /// Sum of the kernel durations on GPUs, nanoseconds; `None` if they were not measured.
+    pub kernel_ns: Option<u64>,
+    /// Copies that ran, or copy calls if the file has no GPU activity.
+    pub copies: u64,
+    /// Sum of the bytes copied.
+    pub copied_bytes: u64,
 }

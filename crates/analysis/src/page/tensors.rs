@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::memory::{FrameTable, HeldData, held};
-use crate::Report;
-use crate::analysis::Played;
-use crate::memleak::PytorchReport;
+use crate::Played;
 use crate::timeline::{PathKey, TensorPlace, Timeline, allocator_at};
 use gpuprobe_engine::{Allocation, Allocator, Process};
+use gpuprobe_report::Report;
+use gpuprobe_report::memleak::PytorchReport;
 
 /// Limit on the blocks of a map; the smallest are left out.
 const BLOCKS: usize = 50_000;

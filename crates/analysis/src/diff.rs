@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use super::Played;
 use super::file::File;
-use crate::compare::Comparison;
-use crate::fold::{self, Folded};
-use crate::label::labels;
-use crate::site_key::{SiteKey, place};
-use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::CallSite;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
+use gpuprobe_report::compare::Comparison;
+use gpuprobe_report::fold::{self, Folded};
+use gpuprobe_report::label::labels;
+use gpuprobe_report::site_key::{SiteKey, place};
+use gpuprobe_report::{SCHEMA, function_name, memleak};
 use gpuprobe_stacks::cuda::file_name;
 
 /// Memory that a call stack held in two runs.
