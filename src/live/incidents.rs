@@ -162,7 +162,7 @@ impl Run<'_> {
             return;
         }
         if let Some(hooks) = &mut self.reported_incidents.hooks {
-            hooks.run_for(id, report.pid, json::incident(&report));
+            hooks.run_for(id, report.who.pid, json::incident(&report));
         }
     }
 

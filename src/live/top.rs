@@ -86,7 +86,7 @@ impl TopSession {
     fn publish(&mut self, report: Arc<Report>, options: &Options, verdicts: Verdicts) {
         let memleak = report.memleak.iter();
         let listed = memleak.flat_map(|memleak| &memleak.processes);
-        let parents = self.parents.of(listed.map(|process| process.pid));
+        let parents = self.parents.of(listed.map(|process| process.who.pid));
         self.last = Some(Arc::clone(&report));
         self.screen.feed.publish(Update {
             report,

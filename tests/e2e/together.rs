@@ -131,7 +131,7 @@ fn root_text_has_the_three_parts_in_order() {
     };
     let places = [
         place("\nTOTAL LEAKED: 8.00 MiB\n"),
-        place("\n3000 launches of 3 kernels by cuLaunchKernel\n"),
+        place("\n3000 launches of 3 kernels by cuLaunchKernel (3000)\n"),
         place("  10 copies, 6 memory sets\n"),
     ];
     assert!(places.is_sorted(), "{text}");

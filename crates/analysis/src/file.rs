@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::Filter;
-use super::about;
 use super::played::{Listener, MemoryChange, Played};
 use super::processes::{self, Spans};
 use super::range::TimeRange;
@@ -252,7 +251,13 @@ impl File {
         observer: &mut dyn Observer,
     ) -> Result<Report> {
         let mut state = State::default();
-        let mut about = about::new(question, &self.filter);
+        let seconds = |ns: i64| ns as f64 / 1e9;
+        let mut about = About {
+            analysis: format!("{question:?}").to_lowercase(),
+            from: self.filter.begin_ns().map(seconds),
+            to: self.filter.end_ns().map(seconds),
+            ..About::default()
+        };
         if !question.is_about_memory() {
             let range = TimeRange::of(&self.database, &self.filter)?;
             about.gpus = work::read(self, range, &mut state, observer)?;
@@ -287,7 +292,7 @@ impl File {
         options.explains = matches!(question, Analysis::Explain | Analysis::Page);
         let mut spans = Spans::default();
         if let Some(played) = played {
-            about::set_memory(&mut about, question, played);
+            set_memory(&mut about, question, played);
             let is_peak = question == Analysis::Watermark;
             let then = if is_peak { self.at_peak()? } else { played };
             report.memleak = Some(then.memory(&options));
@@ -301,10 +306,7 @@ impl File {
             spans = played.spans.clone();
         }
         if options.explains {
-            // Launches are not read for it, as their counts over time are not known.
-            let launches = report.cudatrace.take();
             report.explain = Explain::of(&report);
-            report.cudatrace = launches;
         }
         if question == Analysis::Summary {
             about.session = Some(self.session.clone());
@@ -373,7 +375,7 @@ impl File {
     fn watermark(&self, played: &Played, lists: Lists) -> Result<AtPeak> {
         let now_ns = self.now_ns(Analysis::Watermark, Some(played));
         let mut peak = About::default();
-        about::set_memory(&mut peak, Analysis::Watermark, played);
+        set_memory(&mut peak, Analysis::Watermark, played);
         Ok(AtPeak {
             time_ns: peak.time_ns,
             time: peak.time,
@@ -382,4 +384,25 @@ impl File {
             memleak: self.at_peak()?.memory(&self.options(lists, now_ns)),
         })
     }
+}
+
+/// Adds times and totals of the memory that was played.
+fn set_memory(about: &mut About, question: Analysis, played: &Played) {
+    let first_ns = played.first_ns().unwrap_or(0);
+    about.first_ns = played.event_ns(first_ns);
+    let since_first = |ns: i64| ns.saturating_sub(first_ns);
+    about.last_ns = played.last_ns().map(since_first);
+    (about.from, about.to) = played.range();
+    about.findings = Some(played.findings);
+    let live = match question {
+        Analysis::Watermark => {
+            let peak_ns = played.peak_ns();
+            about.time_ns = peak_ns.map(since_first);
+            about.time = peak_ns.and_then(|peak| played.wall(peak));
+            played.at_peak
+        }
+        _ => played.never_freed(),
+    };
+    about.totals = Some(live.gpu);
+    about.host = Some(live.host);
 }

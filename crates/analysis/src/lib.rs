@@ -5,7 +5,6 @@
 //! Gives: [`File`], opened once, which answers with reports, profiles and differences; [`chart`], [`page`],
 //! [`snapshot`], [`trace_rows`], [`event_rows`] for formats of their own; [`playback`].
 
-mod about;
 pub mod chart;
 pub mod diff;
 pub mod event_rows;

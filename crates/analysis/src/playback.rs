@@ -25,7 +25,6 @@ use gpuprobe_recording::memory_rows::CallFilter;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::explain::Explain;
-use gpuprobe_report::profile::{self, Profile, ProfileScope};
 use gpuprobe_report::{
     GroupBy, History, Options, ProcessDetail, Report, ReportSources, ReportWriter, View,
     WorstVerdicts, records,
@@ -111,17 +110,6 @@ impl ReplayMoment {
         let options = self.options(self.player.modes);
         let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
         self.worst_verdicts.update(ledger, &options, symbols)
-    }
-
-    /// The live memory of process `pid` by call stack.
-    pub fn profile(&self, pid: u32) -> Profile {
-        let time_ns = self.clock.wall(self.now_ns).timestamp_nanos_opt();
-        let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
-        let scope = ProfileScope {
-            pid: Some(pid),
-            ..ProfileScope::default()
-        };
-        profile::of_ledger(ledger, symbols, scope, time_ns)
     }
 
     fn options(&self, modes: Modes) -> Options {

@@ -329,7 +329,7 @@ impl Played {
         let (mut incidents, refused) =
             incidents::build(self.ledger(), &self.options(options), self.sources());
         let is_meant = |pid: u32| self.filter.pid.is_none_or(|meant| meant == pid);
-        incidents.retain(|incident| is_meant(incident.pid));
+        incidents.retain(|incident| is_meant(incident.who.pid));
         (incidents, refused)
     }
 

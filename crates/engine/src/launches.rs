@@ -208,11 +208,6 @@ impl Launches {
         })
     }
 
-    /// The process `id`, as launch keys number it.
-    pub fn launcher_of(&self, id: u32) -> Option<&Launcher> {
-        self.launchers.get(&id)
-    }
-
     /// Notes that a report has shown everything.
     pub fn mark_reported(&mut self) {
         let settled = self.settled.values_mut().map(|(_, counted)| counted);

@@ -98,7 +98,7 @@ fn say(process: &ProcessReport, verdict: Verdict, bytes: u64, evidence: String) 
     VerdictReport {
         verdict,
         confidence: Confidence::Certain,
-        pid: process.pid,
+        pid: process.who.pid,
         site: None,
         tensors_of_device: None,
         label: None,
@@ -129,7 +129,7 @@ impl Explain {
             if found.is_empty() && process.traced && process.live.is_empty() {
                 continue;
             }
-            processes.push((process.pid, title(process, memleak)));
+            processes.push((process.who.pid, title(process, memleak)));
             verdicts.append(&mut found);
         }
         Some(Self {
@@ -161,8 +161,8 @@ impl Explain {
 
 /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
 fn title(process: &ProcessReport, memleak: &Memleak) -> String {
-    let mut title = format!("PID {} {}", process.pid, process.who().program());
-    if let Some(user) = &process.user {
+    let mut title = format!("PID {} {}", process.who.pid, process.who.program());
+    if let Some(user) = &process.who.user {
         title += &format!(" ({})", printable(user));
     }
     let gpus = process.gpus.iter().filter_map(|share| share.index);
@@ -208,7 +208,10 @@ fn notes_on(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<
         all.extend((pool.before_bytes >= LITTLE).then_some(one));
     }
     // The incident itself says who had the memory.
-    let refused = report.incidents.iter().filter(|one| one.pid == process.pid);
+    let refused = report
+        .incidents
+        .iter()
+        .filter(|one| one.who.pid == process.who.pid);
     all.extend(refused.map(|incident| {
         let bytes = incident.asked_bytes.unwrap_or(0);
         VerdictReport {
@@ -232,7 +235,7 @@ fn of_nvml(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<V
         let trace = trace.filter(|_| memleak.options.host_wide);
         let is_idle = trace.is_some_and(|trace| {
             let mut launchers = trace.processes.iter();
-            launchers.all(|one| one.who.pid != process.pid)
+            launchers.all(|one| one.who.pid != process.who.pid)
         });
         let (verdict, did) = match is_idle {
             true => (Verdict::IdleContext, " and has launched nothing"),

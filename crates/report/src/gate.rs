@@ -315,8 +315,8 @@ fn leak_at(process: &ProcessReport, site: &SiteReport, is_tensor: bool) -> Leak 
     let label = label::label(&site.stack).unwrap_or_else(|| site.api.clone().into_owned());
     let amount = amount(&site.live);
     Leak {
-        program: process.who().program(),
-        pids: vec![process.pid],
+        program: process.who.program(),
+        pids: vec![process.who.pid],
         api: site.api.clone().into_owned(),
         label: printable(&label),
         full_label: site.label.clone(),

@@ -47,7 +47,7 @@ impl History {
         let listed: HashMap<u32, &ProcessReport> = listed
             .flat_map(|memleak| &memleak.processes)
             .filter(|process| !process.exited)
-            .map(|process| (process.pid, process))
+            .map(|process| (process.who.pid, process))
             .collect();
         for process in ledger.live_processes() {
             let past = self.processes.entry(key(process)).or_default();

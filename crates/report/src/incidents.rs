@@ -11,7 +11,6 @@ use gpuprobe_engine::Ledger;
 use gpuprobe_engine::incidents::{HeldByProcess, HeldSite, Incident};
 use gpuprobe_engine::tensors::Fragmentation;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location, NoSymbols, Symbolize};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_model::{GpuMemory, Total};
@@ -45,18 +44,11 @@ pub struct IncidentReport {
     /// When it was refused first; none if a file does not tell times of day.
     #[serde(serialize_with = "clock_micros")]
     pub time: Option<DateTime<FixedOffset>>,
-    /// Process id, as the host has it.
-    pub pid: u32,
+    /// The process.
+    #[serde(flatten)]
+    pub who: Who,
     /// Id of the thread that asked.
     pub tid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name of the user, if known.
-    pub user: Option<String>,
-    /// Name of the process, if known.
-    pub comm: Option<String>,
-    /// Its command line, of which the end may be missing, if known.
-    pub command: Option<String>,
     /// The id of its container, if it is in one.
     pub container: Option<String>,
     /// The function that was called, as the user called it.
@@ -175,16 +167,9 @@ pub struct PytorchHoldings {
 /// Another process on the GPU.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OtherReport {
-    /// Process id, as the host has it.
-    pub pid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name of the user, if known.
-    pub user: Option<String>,
-    /// Name of the process; `None` if not known.
-    pub comm: Option<String>,
-    /// Its command line, if known.
-    pub command: Option<String>,
+    /// The process.
+    #[serde(flatten)]
+    pub who: Who,
     /// The id of its container, if it is in one.
     pub container: Option<String>,
     /// Bytes that NVML says it used, if NVML is there.
@@ -212,7 +197,6 @@ impl IncidentReport {
             Some(bytes) => size(bytes),
             None => "memory of unknown size".into(),
         };
-        let who = Who::new(self.pid, self.uid, [&self.comm, &self.user, &self.command]);
         let after = match self.outcome_seconds.unwrap_or(0.0) {
             ..0.001 => "at once".into(),
             after => format!("after {}", short_age((after * 1e9) as u64)),
@@ -233,7 +217,7 @@ impl IncidentReport {
             "out of memory #{}{}: {} was refused {asked} on {} at {}: {outcome}",
             self.id,
             at.unwrap_or_default(),
-            who.with_pid(),
+            self.who.with_pid(),
             self.place(),
             printable(&self.label),
         )
@@ -251,9 +235,9 @@ impl IncidentReport {
 
     /// Removes command lines and addresses.
     pub(crate) fn hide_secrets(&mut self) {
-        self.command = None;
+        self.who.command = None;
         for other in &mut self.others {
-            other.command = None;
+            other.who.command = None;
         }
         hide_in_site(&mut self.label, &mut self.stack);
         let of_pytorch = self.pytorch.iter_mut().flat_map(|held| &mut held.sites);
@@ -313,12 +297,13 @@ pub fn report(
     IncidentReport {
         id: incident.id,
         time: clock.map(|clock| clock.wall(incident.time_ns)),
-        pid: incident.pid,
+        who: Who::of(
+            incident.pid,
+            incident.uid,
+            incident.comm.as_deref(),
+            identity,
+        ),
         tid: incident.tid,
-        uid: incident.uid,
-        user: identity.user.clone(),
-        comm: incident.comm.clone(),
-        command: identity.command.clone(),
         container: identity.container.clone(),
         result: asked.result,
         kind: asked.kind.name(),
@@ -402,37 +387,31 @@ fn pytorch(incident: &Incident, reader: &NameReader<'_>) -> Option<PytorchHoldin
 
 /// The other processes on the GPU: as they were traced, and as NVML has them.
 fn others(incident: &Incident) -> Vec<OtherReport> {
-    let known = |pid, identity: &Identity| OtherReport {
-        pid,
-        user: identity.user.clone(),
-        command: identity.command.clone(),
-        container: identity.container.clone(),
-        ..OtherReport::default()
-    };
     let traced = incident.others.iter().map(|other| OtherReport {
-        uid: other.uid,
-        comm: other.comm.clone(),
+        who: Who::of(other.pid, other.uid, other.comm.as_deref(), &other.identity),
+        container: other.identity.container.clone(),
         live_bytes: Some(other.live.bytes),
-        ..known(other.pid, &other.identity)
+        used_bytes: None,
     });
     let mut others: Vec<_> = traced.collect();
     let holders = incident.gpu.iter().flat_map(|gpu| &gpu.holders);
     for holder in holders.filter(|holder| holder.pid != incident.pid) {
         let used_bytes = Some(holder.bytes);
-        if let Some(other) = others.iter_mut().find(|other| other.pid == holder.pid) {
+        if let Some(other) = others.iter_mut().find(|other| other.who.pid == holder.pid) {
             other.used_bytes = used_bytes;
             continue;
         }
         let who = holder.who.as_ref();
         let identity = who.map(|who| who.identity.clone()).unwrap_or_default();
+        let (uid, comm) = who.map(|who| (who.uid, &*who.comm)).unzip();
         others.push(OtherReport {
-            uid: who.map(|who| who.uid),
-            comm: who.map(|who| who.comm.clone()),
+            who: Who::of(holder.pid, uid, comm, &identity),
+            container: identity.container,
             used_bytes,
-            ..known(holder.pid, &identity)
+            live_bytes: None,
         });
     }
-    others.sort_by_key(|other| (Reverse(other.bytes()), other.pid));
+    others.sort_by_key(|other| (Reverse(other.bytes()), other.who.pid));
     others
 }
 

@@ -130,7 +130,7 @@ pub fn gpus(memleak: &Memleak) -> Vec<GpuUsers<'_>> {
     for gpu in &mut gpus {
         gpu.users.sort_by_key(|(process, share)| {
             let most = share.used_bytes.unwrap_or(0).max(share.live_bytes);
-            (Reverse(most), process.pid)
+            (Reverse(most), process.who.pid)
         });
     }
     gpus

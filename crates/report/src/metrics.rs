@@ -206,7 +206,7 @@ impl Metrics {
     fn add_memory(&mut self, all: &mut ProcessesSeries, report: &Report, memleak: &Memleak) {
         let most = self.scope.limits.sites;
         for process in memleak.processes.iter().filter(|process| !process.exited) {
-            let (pid, bytes) = (process.pid, process.live.live_bytes);
+            let (pid, bytes) = (process.who.pid, process.live.live_bytes);
             let mut series = SeriesSet::new(process_labels(process));
             series.add_memory(process, memleak);
             if !process.traced {
@@ -489,9 +489,7 @@ const MAX_CHARACTERS: usize = 160;
 fn series_of<'a>(all: &'a mut ProcessesSeries, who: &Who) -> &'a mut SeriesSet {
     all.entry(who.pid).or_insert_with(|| {
         SeriesSet::new(process_labels(&ProcessReport {
-            pid: who.pid,
-            comm: who.comm.clone(),
-            uid: who.uid,
+            who: who.clone(),
             ..ProcessReport::default()
         }))
     })
@@ -507,9 +505,9 @@ fn process_labels(process: &ProcessReport) -> Labels {
     let text = |text: &Option<String>| text.as_deref().map(clean).unwrap_or_default();
     let number = |number: Option<u32>| number.map_or(String::new(), |number| number.to_string());
     vec![
-        ("pid", number(Some(process.pid))),
-        ("comm", text(&process.comm)),
-        ("uid", number(process.uid)),
+        ("pid", number(Some(process.who.pid))),
+        ("comm", text(&process.who.comm)),
+        ("uid", number(process.who.uid)),
         ("container_id", text(&process.container)),
         ("pod_uid", text(&pod)),
     ]

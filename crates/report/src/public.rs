@@ -73,7 +73,7 @@ impl Report {
 }
 
 fn hide_in_process(process: &mut ProcessReport) {
-    process.command = None;
+    process.who.command = None;
     for pool in &mut process.pools {
         pool.pool = None;
     }

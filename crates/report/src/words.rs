@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use gpuprobe_model::Lost;
+use gpuprobe_model::identity::Identity;
 use gpuprobe_model::text::{printable, size, width};
 use gpuprobe_os::color::{Tone, unpainted};
 
-use crate::memleak::ProcessReport;
 use crate::names;
 
 /// `1 site`, `2 sites`, `2 launches`, `2 copies`.
@@ -50,23 +50,15 @@ pub struct Who {
 /// Characters of a command that are shown.
 const MAX_COMMAND: usize = 40;
 
-impl ProcessReport {
-    /// Name, user and command of the process.
-    pub fn who(&self) -> Who {
-        Who::new(self.pid, self.uid, [&self.comm, &self.user, &self.command])
-    }
-}
-
 impl Who {
-    /// A process of this id, user and names: comm, user and command.
-    pub fn new(pid: u32, uid: Option<u32>, names: [&Option<String>; 3]) -> Self {
-        let [comm, user, command] = names.map(Clone::clone);
+    /// A process of this id, user and comm.
+    pub(crate) fn of(pid: u32, uid: Option<u32>, comm: Option<&str>, identity: &Identity) -> Self {
         Self {
             pid,
             uid,
-            comm,
-            user,
-            command,
+            comm: comm.map(str::to_owned),
+            user: identity.user.clone(),
+            command: identity.command.clone(),
         }
     }
 

@@ -13,7 +13,6 @@ use gpuprobe_analysis::playback::{ReplayMoment, play};
 use gpuprobe_os::files;
 use gpuprobe_report::ProcessDetail;
 use gpuprobe_views::ReportFormat;
-use gpuprobe_views::profile::flamegraph;
 
 use crate::feed::{PlaybackState, Request, ScreenNotice, Update};
 use crate::screen::TopScreen;
@@ -172,30 +171,15 @@ impl TopReplay<'_> {
                 }
                 return Ok(());
             }
-            Request::Flamegraph(pid) => {
-                let message = self.flamegraph(moment, pid);
-                let message = message.unwrap_or_else(|error| format!("{error:#}"));
-                self.screen.feed.notify(ScreenNotice::Message(message));
+            Request::Flamegraph(_) => {
+                let how = "a flame graph of a recording: gpuprobe report FILE --flamegraph OUT.svg";
+                self.screen
+                    .feed
+                    .notify(ScreenNotice::Message(how.to_owned()));
                 return Ok(());
             }
             _ => return Ok(()),
         }
         self.show(moment)
-    }
-
-    /// Writes a flame graph of a process into the current folder; returns the message about it.
-    fn flamegraph(&self, moment: &ReplayMoment, pid: u32) -> Result<String> {
-        let profile = moment.profile(pid);
-        if profile.samples.is_empty() {
-            return Ok(format!("no flame graph: process {pid} holds no GPU memory"));
-        }
-        let mut svg = Vec::new();
-        flamegraph::write(&profile, &mut svg)?;
-        let at_s = self.now_ns / 1_000_000_000;
-        let path = PathBuf::from(format!("gpuprobe-{pid}-{at_s}.svg"));
-        let why = || format!("cannot write to {}", path.display());
-        let mut file = files::create(&path).with_context(why)?;
-        file.write_all(&svg).with_context(why)?;
-        Ok(format!("flame graph in {}", path.display()))
     }
 }

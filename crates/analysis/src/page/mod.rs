@@ -158,7 +158,7 @@ fn run(file: &File) -> Result<RunData> {
             let processes = report.memleak.iter().flat_map(|memory| &memory.processes);
             let listed = processes.flat_map(|one| {
                 let sites = one.sites.iter().flatten();
-                sites.map(|site| (one.pid, site))
+                sites.map(|site| (one.who.pid, site))
             });
             Some(MemoryData {
                 held: memory::held(&held.memory, played, listed, &mut frames).0,

@@ -54,7 +54,7 @@ pub(super) fn data(
     let (process, allocator) = allocator_at(played, place)?;
     let processes = report.memleak.iter().flat_map(|memory| &memory.processes);
     let mut reports = processes
-        .filter(|process| process.pid == pid)
+        .filter(|process| process.who.pid == pid)
         .flat_map(|process| process.pytorch.iter().chain(&process.tensorflow));
     let report = reports.find(|report| report.device == device);
     let listed = report.iter().flat_map(|report| &report.sites).flatten();

@@ -35,6 +35,8 @@ pub(super) struct ProcessTrace {
     /// Times of its first and of its last event.
     pub(super) first_ns: Option<u64>,
     pub(super) last_ns: u64,
+    /// How often address ranges were reserved, by base address.
+    reserved: HashMap<u64, u64>,
 }
 
 impl Listener for Traces {
@@ -143,6 +145,7 @@ impl ProcessTrace {
                     layout.unmap((address, call.size_bytes), time_ns, is_mapped);
                 }
             }
+            Op::Reserve => *self.reserved.entry(address).or_default() += 1,
             _ => {}
         }
     }
@@ -169,6 +172,8 @@ impl ProcessTrace {
         let memory = process.physical_allocation(id);
         let memory = memory.filter(|memory| memory.belongs() == Belongs::Gpu);
         let range = process.physical.range_of(address).unwrap_or(address);
+        // A range that is reserved again is another one.
+        let range = range.wrapping_add(self.reserved.get(&range).copied().unwrap_or(0));
         if let Some(memory) = memory.filter(|memory| mapped_bytes <= memory.size_bytes) {
             let segment = Piece::new(Kind::Mapping(range), address, bytes, time_ns);
             self.add(segment, memory, process);

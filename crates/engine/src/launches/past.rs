@@ -141,7 +141,7 @@ mod tests {
             .map(|launch| launch.counted.captured)
             .sum();
         assert_eq!((runs, captured), (7 * processes, processes));
-        let earlier = launches.launcher_of(EARLIER);
+        let earlier = launches.launchers.get(&EARLIER);
         assert_eq!(earlier.and_then(|e| e.comm.as_deref()), Some(EARLIER_NAME));
     }
 

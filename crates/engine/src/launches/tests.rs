@@ -25,7 +25,7 @@ pub(super) fn kernel(key: RawLaunchKey, given: bool, name: &str) -> Event {
 }
 
 fn name(launches: &Launches, handle: u64, epoch: u16) -> Option<&str> {
-    let launcher = launches.launcher_of(7 << 10).unwrap();
+    let launcher = launches.launchers.get(&(7 << 10)).unwrap();
     launcher.name(handle, epoch).map(|name| &**name)
 }
 
@@ -207,7 +207,7 @@ fn launches_of_a_file_are_summed_up_by_kernel() {
         (Some("_Z1bv"), MAX_COUNT, MAX_COUNT),
     ];
     assert_eq!(counted, expected);
-    let launcher = launches.launcher_of(7 << 10).unwrap();
+    let launcher = launches.launchers.get(&(7 << 10)).unwrap();
     assert_eq!(
         (launcher.pid, launcher.uid, launcher.exited),
         (7, Some(5), true)
@@ -224,7 +224,7 @@ fn a_report_shows_all_launches_so_far() {
     for launch in launches.counted() {
         assert_eq!(launch.counted.runs_reported, launch.counted.runs);
     }
-    assert!(launches.launcher_of(7 << 10).unwrap().end_reported);
+    assert!(launches.launchers.get(&(7 << 10)).unwrap().end_reported);
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_process_is_known_by_its_launches() {
     let mut launches = Launches::default();
     let kernel = key(1, 0, "cuLaunchKernel");
     assert!(launches.set_counts(kernel, u64::MAX, 5));
-    assert_eq!(launches.launcher_of(kernel.process).unwrap().pid, 7);
+    assert_eq!(launches.launchers.get(&kernel.process).unwrap().pid, 7);
     let counted = launches.counted().next().unwrap().counted;
     assert_eq!((counted.runs, counted.captured), (MAX_COUNT, 5));
 }

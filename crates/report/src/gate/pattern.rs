@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use wildmatch::WildMatch;
 
 use super::Leak;
 use crate::names;
@@ -73,22 +74,7 @@ fn split(line: &str) -> (&str, &str) {
 
 /// Whether `pattern` stands for all of `text`.
 fn glob(pattern: &str, text: &str) -> bool {
-    let text: Vec<char> = text.chars().collect();
-    // For which beginnings of the text the pattern so far stands, by their length.
-    let mut stands = vec![false; text.len() + 1];
-    stands[0] = true;
-    for one in pattern.chars() {
-        if one == '*' {
-            let first = stands.iter().position(|stands| *stands);
-            stands[first.unwrap_or(text.len() + 1)..].fill(true);
-            continue;
-        }
-        for (at, c) in text.iter().enumerate().rev() {
-            stands[at + 1] = stands[at] && (one == '?' || one == *c);
-        }
-        stands[0] = false;
-    }
-    stands[text.len()]
+    WildMatch::new(pattern).matches(text)
 }
 
 #[cfg(test)]

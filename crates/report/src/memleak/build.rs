@@ -28,12 +28,12 @@ pub fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> 
         .collect();
     let usage = sources.usage.into_iter();
     let untraced = usage.flat_map(|usage| untraced(usage, options));
-    let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
-    processes.extend(untraced.filter(|process| !listed.contains(&process.pid)));
+    let listed: HashSet<u32> = processes.iter().map(|process| process.who.pid).collect();
+    processes.extend(untraced.filter(|process| !listed.contains(&process.who.pid)));
     processes.sort_by_key(|p| {
         let used = p.nvml.map_or(0, |nvml| nvml.used_bytes);
         let (gpu, all) = (Reverse(p.live.live_bytes), Reverse(p.live.bytes()));
-        (gpu, all, Reverse(used), p.pid)
+        (gpu, all, Reverse(used), p.who.pid)
     });
     let counts = &ledger.counts;
     let calls = FUNCTIONS
@@ -138,9 +138,8 @@ fn process_report(
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
     let makes_contexts = options.explains && process.made_contexts() > 0;
     let contexts = makes_contexts.then(|| verdict::judge(&process.contexts_shape(options.now_ns)));
+    let who = Who::of(process.pid, process.uid, process.comm.as_deref(), identity);
     let mut report = ProcessReport {
-        uid: process.uid,
-        comm: process.comm.clone(),
         exited: process.exited,
         traced: true,
         from_start: process.from_birth,
@@ -161,7 +160,7 @@ fn process_report(
         modules: process.modules() as u64,
         nvml: nvml_of(process, sources),
         contexts: contexts.flatten(),
-        ..ProcessReport::new(process.pid, identity)
+        ..ProcessReport::new(who, identity)
     };
     if options.lists(process, sources.scope) {
         add_details(&mut report, process, options, sources);
@@ -195,7 +194,12 @@ fn add_details(
     });
     report.pools = pools.collect();
     let imported = process.imported_from().into_iter();
-    let who = |of: &Exporter| Who::new(of.pid, None, [&of.comm, &None, &of.command]);
+    let who = |of: &Exporter| Who {
+        pid: of.pid,
+        comm: of.comm.clone(),
+        command: of.command.clone(),
+        ..Who::default()
+    };
     report.imported_from = imported.map(|(of, sum)| (who(&of), sum)).collect();
     report.threads = thread_reports(process, &groups, options, sources);
     for allocator in process.tensors.iter() {
@@ -236,13 +240,17 @@ fn nvml_of(process: &Process, sources: ReportSources<'_>) -> Option<NvmlUsage> {
 fn untraced(usage: &GpuUsage, options: &Options) -> impl Iterator<Item = ProcessReport> {
     usage.untraced.iter().map(|(&pid, process)| {
         let used = usage.processes.get(&pid);
+        let who = Who::of(
+            pid,
+            Some(process.uid),
+            Some(&process.comm),
+            &process.identity,
+        );
         ProcessReport {
-            uid: Some(process.uid),
-            comm: Some(process.comm.clone()),
             gpus: gpu_shares(&[], used.map_or(&[], Vec::as_slice)),
             nvml: NvmlUsage::of(pid, 0, usage),
             sites: options.lists_sites().then(Vec::new),
-            ..ProcessReport::new(pid, &process.identity)
+            ..ProcessReport::new(who, &process.identity)
         }
     })
 }

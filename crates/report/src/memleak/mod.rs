@@ -157,16 +157,9 @@ pub struct DeviceReport {
 /// A process that uses GPU memory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessReport {
-    /// Process id (tgid) on the host.
-    pub pid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name of the user, if known.
-    pub user: Option<String>,
-    /// Name (comm) of the process, if known.
-    pub comm: Option<String>,
-    /// Its command line, possibly truncated, if known.
-    pub command: Option<String>,
+    /// The process.
+    #[serde(flatten)]
+    pub who: Who,
     /// Whether it has ended or called `exec`; its live memory was never freed.
     pub exited: bool,
     /// Whether more than its sums is listed.
@@ -265,11 +258,9 @@ impl ProcessReport {
         (sum(|thread| thread.omitted_allocations), sum(filtered))
     }
 
-    pub(crate) fn new(pid: u32, identity: &Identity) -> Self {
+    pub(crate) fn new(who: Who, identity: &Identity) -> Self {
         Self {
-            pid,
-            user: identity.user.clone(),
-            command: identity.command.clone(),
+            who,
             container_pid: identity.container_pid,
             cgroup: identity.cgroup.clone(),
             container: identity.container.clone(),

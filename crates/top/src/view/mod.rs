@@ -242,5 +242,8 @@ impl TopView {
 
 fn find(update: &Update, pid: u32) -> Option<&ProcessReport> {
     let memleak = update.report.memleak.as_ref()?;
-    memleak.processes.iter().find(|process| process.pid == pid)
+    memleak
+        .processes
+        .iter()
+        .find(|process| process.who.pid == pid)
 }

@@ -16,8 +16,10 @@ type Tab = fn(&Report, &ProcessReport) -> Table;
 pub(crate) const TABS: [(&str, Tab); 6] = [
     ("sites", |_, process| sites(process, false)),
     ("tensors", |_, process| sites(process, true)),
-    ("kernels", |report, process| kernels(report, process.pid)),
-    ("copies", |report, process| copies(report, process.pid)),
+    ("kernels", |report, process| {
+        kernels(report, process.who.pid)
+    }),
+    ("copies", |report, process| copies(report, process.who.pid)),
     ("threads", |_, process| threads(process)),
     ("pools", |_, process| pools(process)),
 ];
@@ -79,7 +81,7 @@ fn all_sites(process: &ProcessReport) -> impl Iterator<Item = (Option<u16>, &Sit
 fn sites(process: &ProcessReport, are_of_tensors: bool) -> Table {
     let sites = all_sites(process).filter(|(device, _)| device.is_some() == are_of_tensors);
     let mut pools = process.pytorch.iter().chain(&process.tensorflow);
-    let rows = sites.map(|(device, site)| site_row(process.pid, device, site));
+    let rows = sites.map(|(device, site)| site_row(process.who.pid, device, site));
     Table {
         columns: SITES,
         rows: rows.collect(),
@@ -239,6 +241,6 @@ pub(crate) fn title(process: &ProcessReport) -> String {
         format!("  container {}", printable(id.get(..12).unwrap_or(id)))
     });
     let (live, peak) = (size(process.live.live_bytes), size(process.peak_bytes));
-    let title = process.who().title(process.exited);
+    let title = process.who.title(process.exited);
     format!("{title}{container}  {live} held, peak {peak}")
 }

@@ -46,7 +46,7 @@ pub(crate) fn table(update: &Update) -> Table {
 }
 
 fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
-    let (pid, report) = (process.pid, &update.report);
+    let (pid, report) = (process.who.pid, &update.report);
     let verdict = update.verdicts.get(&pid).copied();
     let ended = if process.exited { " (ended)" } else { "" };
     let container = process.container.as_deref().unwrap_or_default();
@@ -67,9 +67,9 @@ fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
     lost.line = lost.line.style(style(Tone::Bad));
     let cells = vec![
         Cell::id(Some(pid)),
-        Cell::name(&process.who().user()),
+        Cell::name(&process.who.user()),
         Cell::name(container.get(..12).unwrap_or(container)),
-        Cell::name(&(process.who().program() + ended)),
+        Cell::name(&(process.who.program() + ended)),
         Cell::bytes(Some(process.live.live_bytes)),
         Cell::share(share(process, memleak)),
         Cell::line(kinds_bar(kinds, usize::from(BAR))),

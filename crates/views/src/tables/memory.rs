@@ -36,7 +36,7 @@ impl<'a> SiteRow<'a> {
             site,
             all_bytes: memleak.live.live_bytes,
             is_tensors: false,
-            pid: Some(process.pid).filter(|_| memleak.processes.len() > 1),
+            pid: Some(process.who.pid).filter(|_| memleak.processes.len() > 1),
             has_kind: true,
         };
         let sites = lists::sites(memleak, sort, has_host).into_iter();
@@ -133,7 +133,7 @@ impl<'a> SiteRow<'a> {
                 value("kind", |r| text(r.kinds(" and "))),
                 value("operation", |r| operation(&r.site.api, &r.kinds(" and "))),
                 value("call_stack", |r| stack(&r.site.stack)),
-                value("pid", |r| Cell::Count(r.process.pid.into())),
+                value("pid", |r| Cell::Count(r.process.who.pid.into())),
                 shown("WHERE", 0, |r: &Self| text(&*r.site.label)).cut(36),
                 shown("VIA", 6, |r: &Self| text(&*r.site.via)).cut(20),
             ]
@@ -171,7 +171,7 @@ fn notes(r: &AllocationRow<'_>) -> String {
 pub(crate) fn allocations<'a>() -> &'a [Column<AllocationRow<'a>>] {
     &const {
         [
-            value("pid", |r| Cell::Count(r.process.pid.into())),
+            value("pid", |r| Cell::Count(r.process.who.pid.into())),
             value("tid", |r| count(r.thread.tid)),
             value("device", |r| count(r.allocation.device)),
             both("address", "ADDRESS", 0, |r| {
@@ -202,9 +202,9 @@ pub(crate) fn allocations<'a>() -> &'a [Column<AllocationRow<'a>>] {
 pub(crate) fn live<'a>() -> &'a [Column<AllocationRow<'a>>] {
     &const {
         [
-            value("pid", |r| Cell::Count(r.process.pid.into())),
-            value("uid", |r| count(r.process.uid)),
-            value("comm", |r| known(&r.process.comm)),
+            value("pid", |r| Cell::Count(r.process.who.pid.into())),
+            value("uid", |r| count(r.process.who.uid)),
+            value("comm", |r| known(&r.process.who.comm)),
             value("exited", |r| Cell::Words(r.process.exited.to_string())),
             value("tid", |r| count(r.thread.tid)),
             value("thread", |r| known(&r.thread.comm)),
@@ -280,8 +280,8 @@ fn top_site(process: &ProcessReport) -> &str {
 pub(crate) fn processes<'a>() -> &'a [Column<ProcessLine<'a>>] {
     &const {
         [
-            shown("PID", 0, |(p, _)| Cell::Count(p.pid.into())),
-            shown("USER", 1, |(p, _)| text(p.who().user())),
+            shown("PID", 0, |(p, _)| Cell::Count(p.who.pid.into())),
+            shown("USER", 1, |(p, _)| text(p.who.user())),
             shown("GPU", 1, |r| whole(r, r.0, gpus)),
             shown("HELD", 0, |r| whole(r, r.0.live.live_bytes, held)),
             shown("CHANGE", 2, |r| whole(r, r.0.change_bytes, change)),
@@ -307,7 +307,7 @@ pub(crate) fn processes<'a>() -> &'a [Column<ProcessLine<'a>>] {
             }),
             shown("COMMAND", 0, |(p, _): &ProcessLine<'_>| {
                 let ended = if p.exited { " (ended)" } else { "" };
-                text(p.who().program() + ended)
+                text(p.who.program() + ended)
             })
             .cut(12),
             shown("TOP SITE", 0, |(p, _): &ProcessLine<'_>| text(top_site(p))).cut(14),

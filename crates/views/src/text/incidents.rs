@@ -8,7 +8,7 @@ use super::memory::owners;
 use super::page::Page;
 use gpuprobe_report::Report;
 use gpuprobe_report::incidents::{IncidentReport, OtherReport};
-use gpuprobe_report::words::{Who, amount, plural};
+use gpuprobe_report::words::{amount, plural};
 
 /// Words with which an incident begins.
 const OUT_OF_MEMORY: &str = "out of memory";
@@ -115,9 +115,7 @@ fn held(incident: &IncidentReport) -> String {
 }
 
 fn other_line(other: &OtherReport) -> String {
-    let names = [&other.comm, &other.user, &other.command];
-    let who = Who::new(other.pid, other.uid, names);
     let live = other.used_bytes.and(other.live_bytes);
     let traced = live.map_or(String::new(), |live| format!(", {} traced", size(live)));
-    format!("{}  {}{traced}", size(other.bytes()), who.with_pid())
+    format!("{}  {}{traced}", size(other.bytes()), other.who.with_pid())
 }

@@ -165,7 +165,7 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
 
 /// `python3 train.py  pid 574 ada  GPU 0 H200  traced 4m12s from its start`.
 fn title(process: &ProcessReport, memleak: &Memleak, is_of_file: bool) -> String {
-    let mut title = process.who().title(process.exited);
+    let mut title = process.who.title(process.exited);
     if let Some(container) = &process.container {
         let id = container.get(..12).unwrap_or(container);
         let inner = process.container_pid;

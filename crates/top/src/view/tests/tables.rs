@@ -205,7 +205,7 @@ fn verdicts_follow_within_seconds_and_are_those_of_the_call_sites() {
     scene.only_detail = false;
     let report = scene.update(None).report;
     let processes = &report.memleak.as_ref().unwrap().processes;
-    let process = processes.iter().find(|one| one.pid == 10).unwrap();
+    let process = processes.iter().find(|one| one.who.pid == 10).unwrap();
     let sites = process.listed().iter().map(process::word);
     let worst = sites.min_by_key(|word| report::verdict_rank(word));
     assert_eq!(Some(shown), worst);
