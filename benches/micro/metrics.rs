@@ -157,7 +157,7 @@ impl Host {
         };
         let report = build(&self.state, Lost::default(), &options, sources);
         self.metrics.update(&report, &OwnUse::default());
-        let text = openmetrics(self.metrics.families()).unwrap();
+        let text = openmetrics(&self.metrics.families).unwrap();
         self.state.mark_reported();
         text.len()
     }

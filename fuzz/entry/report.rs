@@ -252,7 +252,7 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
         }),
     ));
     let plotted = chart::ChartConfig {
-        file: Some(file.to_owned()),
+        file: file.to_owned(),
         filter: host(),
         by: chart::PlotBy::Site,
         top: 3,

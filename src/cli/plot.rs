@@ -60,12 +60,11 @@ pub(super) struct PlotArgs {
 impl PlotArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let file = match &self.usage {
-            Some(_) => None,
-            None => Some(file::or_newest(self.file)),
+            Some(usage) => usage.clone(),
+            None => file::or_newest(self.file),
         };
-        let of = file.as_ref().or(self.usage.as_ref());
-        let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
-        let output = output.unwrap_or_default();
+        let output = self.output.clone();
+        let output = output.unwrap_or_else(|| file::picture_of(&file));
         let config = ChartConfig {
             filter: self.filter.filter(),
             file,

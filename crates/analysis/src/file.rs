@@ -126,7 +126,7 @@ impl File {
     ///
     /// The file cannot be read.
     pub fn other(&self, path: &Path) -> Result<Self> {
-        Self::of(path, self.filter, self.database.progress())
+        Self::of(path, self.filter, &self.database.progress)
     }
 
     fn of(path: &Path, filter: Filter, progress: &SharedProgress) -> Result<Self> {
@@ -358,7 +358,7 @@ impl File {
     /// The time that is reported, nanoseconds of the session.
     fn now_ns(&self, question: Analysis, played: Option<&Played>) -> u64 {
         let end_ns = || {
-            let first_ns = played.and_then(Played::first_ns).unwrap_or(0);
+            let first_ns = played.and_then(|played| played.first_ns).unwrap_or(0);
             let last_ns = played.and_then(Played::last_ns);
             let to = self.filter.end_ns().map(|to| first_ns.saturating_add(to));
             let end_ns = self.session.stop_ns.max(last_ns).unwrap_or(0);
@@ -388,7 +388,7 @@ impl File {
 
 /// Adds times and totals of the memory that was played.
 fn set_memory(about: &mut About, question: Analysis, played: &Played) {
-    let first_ns = played.first_ns().unwrap_or(0);
+    let first_ns = played.first_ns.unwrap_or(0);
     about.first_ns = played.event_ns(first_ns);
     let since_first = |ns: i64| ns.saturating_sub(first_ns);
     about.last_ns = played.last_ns().map(since_first);

@@ -133,7 +133,8 @@ pub struct Played {
     filter: Filter,
     /// Number of processes that have ended, by id.
     ended: HashMap<u32, u32>,
-    first_ns: Option<i64>,
+    /// Time of the first event, nanoseconds of the session; `None` if there is none.
+    pub first_ns: Option<i64>,
     last_ns: i64,
     /// Time from which events are selected, once there is one.
     begun_ns: Option<i64>,
@@ -239,11 +240,6 @@ impl Played {
     /// Names of the frames in the file.
     pub fn symbols(&self) -> &KnownFrames {
         &self.player.symbols
-    }
-
-    /// Time of the first event, nanoseconds of the session; `None` if there is none.
-    pub fn first_ns(&self) -> Option<i64> {
-        self.first_ns
     }
 
     /// Time of the last selected event, nanoseconds of the session; `None` if there is none.

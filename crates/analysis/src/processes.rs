@@ -80,18 +80,12 @@ pub(super) fn rows(
     let launched = pids(|row| row.kernel_ns.is_some() || row.graph_launches > 0);
     let copied = pids(|row| row.copies > 0);
     if let Some(trace) = &report.cudatrace {
-        for one in trace
-            .processes
-            .iter()
-            .filter(|one| !launched.contains(&one.who.pid))
-        {
+        let kernels = trace.processes.iter();
+        for one in kernels.filter(|one| !launched.contains(&one.who.pid)) {
             rows.entry(one.who.pid).or_default().launches += one.launches;
         }
-        for one in trace
-            .graphs
-            .iter()
-            .filter(|one| !launched.contains(&one.pid))
-        {
+        let graphs = trace.graphs.iter();
+        for one in graphs.filter(|one| !launched.contains(&one.pid)) {
             rows.entry(one.pid).or_default().graph_launches += one.launches;
         }
     }

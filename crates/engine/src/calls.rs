@@ -124,8 +124,8 @@ impl Process {
                 new.size_bytes = arrays::of_layer(call.function.layer, values);
             }
             (MemoryKind::Imported, Some(_)) => {
-                new.size_bytes = shared.as_ref().map_or(0, |export| export.size_bytes);
-                exporter = shared.map(|export| export.exporter);
+                new.size_bytes = shared.as_ref().map_or(0, |export| export.0);
+                exporter = shared.map(|export| export.1);
             }
             (MemoryKind::Async, _) => {
                 let pool = self.pools.slot(call.value(0), new.place);
@@ -230,12 +230,12 @@ impl Process {
                 .map_or([0; gpuprobe_cuda::EXTRA], |d| d.values);
             let mut new = self.new_of(call);
             new.space = AddressSpace::Shared;
-            let size = shared.as_ref().map(|export| export.size_bytes);
+            let size = shared.as_ref().map(|export| export.0);
             new.size_bytes = size.or_else(|| size_in_name(&values)).unwrap_or(0);
             self.enter(call, new);
             if let Some(export) = shared {
                 let key = key(AddressSpace::Shared, call.address);
-                self.imports.insert(key, export.exporter);
+                self.imports.insert(key, export.1);
             }
         }
         Effect::Allocated

@@ -13,9 +13,5 @@ pub struct Exporter {
     pub command: Option<String>,
 }
 
-/// Exported memory, with its exporter.
-#[derive(Clone, Debug)]
-pub(super) struct Export {
-    pub(super) size_bytes: u64,
-    pub(super) exporter: Arc<Exporter>,
-}
+/// Bytes of exported memory, and its exporter.
+pub(super) type Export = (u64, Arc<Exporter>);

@@ -401,11 +401,8 @@ impl Ledger {
             if self.shared.len() >= MAX_SHARED {
                 self.shared.clear();
             }
-            let export = Export {
-                size_bytes,
-                exporter: Arc::new(exporter),
-            };
-            self.shared.insert(detail.values, export);
+            self.shared
+                .insert(detail.values, (size_bytes, Arc::new(exporter)));
         }
     }
 }

@@ -42,7 +42,8 @@ pub struct Database {
     path: PathBuf,
     connection: Connection,
     tables: HashMap<String, HashSet<String>>,
-    progress: SharedProgress,
+    /// Shows how far reading is.
+    pub progress: SharedProgress,
 }
 
 impl Database {
@@ -127,11 +128,6 @@ impl Database {
         };
         self.connection
             .progress_handler(LOOK_EVERY, Some(is_too_much))
-    }
-
-    /// Shows how far reading is.
-    pub fn progress(&self) -> &SharedProgress {
-        &self.progress
     }
 
     /// Starts a pass over all rows of `tables`, which contain `what`.

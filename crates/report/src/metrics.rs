@@ -102,7 +102,8 @@ pub struct Metrics {
     admitted: HashSet<u32>,
     /// Counters of the host, and sums of several processes: they never go back.
     totals: HashMap<Key, u64>,
-    families: Arc<Families>,
+    /// All series.
+    pub families: Arc<Families>,
 }
 
 /// The series of processes, those with most memory first.
@@ -196,11 +197,6 @@ impl Metrics {
         host.add("gpuprobe_merged_series", vec![], merged);
         host.add_to(&mut families);
         self.families = Arc::new(families);
-    }
-
-    /// All series.
-    pub fn families(&self) -> &Arc<Families> {
-        &self.families
     }
 
     fn add_memory(&mut self, all: &mut ProcessesSeries, report: &Report, memleak: &Memleak) {

@@ -12,8 +12,6 @@ pub struct PerRecordLine<'a> {
     pub activity: &'a Activity,
     /// Name in the record; demangled if it is of a kernel.
     pub name: Option<&'a str>,
-    /// Name (comm) of the process, if known.
-    pub comm: Option<&'a str>,
     /// When tracing began, `CLOCK_MONOTONIC` nanoseconds; times are relative to it.
     pub began_ns: u64,
 }
@@ -52,7 +50,6 @@ pub fn line<'a>(
     PerRecordLine {
         activity,
         name: name.or(mangled).map(AsRef::as_ref),
-        comm: process.and_then(|process| process.comm.as_deref()),
         began_ns,
     }
 }

@@ -119,7 +119,7 @@ impl Run<'_> {
             ServedDocument::Status => json(&self.status()),
             ServedDocument::Metrics => {
                 self.refresh_metrics(served)?;
-                let text = openmetrics(served.metrics.families());
+                let text = openmetrics(&served.metrics.families);
                 text.map(String::into_bytes)
                     .map_err(|error| error.to_string())
             }

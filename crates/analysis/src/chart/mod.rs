@@ -40,8 +40,8 @@ pub enum PlotBy {
 /// What a chart shows.
 #[derive(Clone, Debug)]
 pub struct ChartConfig {
-    /// The recording or export; none if a usage report is shown alone.
-    pub file: Option<PathBuf>,
+    /// The recording or export.
+    pub file: PathBuf,
     /// Part of the file to show.
     pub filter: Filter,
     /// Grouping of the stacked areas.
@@ -50,7 +50,7 @@ pub struct ChartConfig {
     pub top: usize,
     /// File with `nvidia-smi`'s samples; `None` if there is none.
     pub smi: Option<PathBuf>,
-    /// A usage report that was made earlier.
+    /// A usage report that was made earlier, which is shown instead.
     pub usage: Option<PathBuf>,
     /// Title above the chart; `None` for the run of the recording, if there is one.
     pub title: Option<String>,
@@ -144,10 +144,9 @@ impl Chart {
 ///
 /// Returns an error if a file cannot be read, or has nothing of what is selected.
 pub fn read(config: &ChartConfig, progress: &SharedProgress) -> Result<Chart> {
-    let mut chart = match (&config.file, &config.usage) {
-        (_, Some(path)) => of_usage(&text(path)?, path)?,
-        (Some(file), None) => of_file(file, config, progress)?,
-        (None, None) => bail!("nothing to plot: give a recording, or --usage"),
+    let mut chart = match &config.usage {
+        Some(path) => of_usage(&text(path)?, path)?,
+        None => of_file(&config.file, config, progress)?,
     };
     if config.title.is_some() {
         chart.title.clone_from(&config.title);
@@ -174,7 +173,7 @@ fn of_file(path: &Path, config: &ChartConfig, progress: &SharedProgress) -> Resu
     let mut held = MemoryTimelines::new(bins, first, filter.host);
     let played = file.listen(&mut held)?;
     held.finish();
-    let Some(first) = played.first_ns().filter(|_| played.findings.events > 0) else {
+    let Some(first) = played.first_ns.filter(|_| played.findings.events > 0) else {
         let shown = path.display();
         bail!(NoMatch(format!(
             "{shown} has no memory event in what was selected"

@@ -183,7 +183,7 @@ type Served = BTreeMap<&'static str, BTreeMap<Labels, u64>>;
 
 fn families(metrics: &Metrics) -> Served {
     let mut served = Served::new();
-    for (metric, all) in metrics.families().iter() {
+    for (metric, all) in metrics.families.iter() {
         let named = METRICS
             .lines()
             .any(|line| line.starts_with(&format!("{metric} ")));

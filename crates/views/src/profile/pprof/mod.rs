@@ -37,8 +37,8 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> Result<()> {
     ];
     let mut builder = Builder::new(&types, default, ("space", "bytes"), profile.time_ns);
     for sample in &profile.samples {
-        let mut labels = vec![builder.label("process", &sample.process)];
-        labels.extend(builder.labels(sample.pid, &sample.labels));
+        let process = ("process", sample.process.to_string());
+        let labels = builder.labels(sample.pid, &[&[process], &sample.labels[..]].concat());
         let (live, total) = (sample.live, sample.total);
         let values = [live.bytes, live.allocations, total.bytes, total.allocations];
         builder.sample(&sample.frames, &values, labels);
@@ -126,21 +126,12 @@ impl Builder {
     }
 
     fn labels(&mut self, pid: u32, more: &[(&str, String)]) -> Vec<PprofLabel> {
-        let pid = PprofLabel {
-            key: self.string("pid"),
-            str: 0,
-            num: i64::from(pid),
-        };
-        let more = more.iter().map(|(key, text)| self.label(key, text));
-        std::iter::once(pid).chain(more).collect()
-    }
-
-    fn label(&mut self, key: &str, text: &str) -> PprofLabel {
-        PprofLabel {
-            key: self.string(key),
-            str: self.string(&printable(text)),
-            num: 0,
-        }
+        let pid = (self.string("pid"), 0, i64::from(pid));
+        let text =
+            |(key, text): &(&str, String)| (self.string(key), self.string(&printable(text)), 0);
+        let all = std::iter::once(pid).chain(more.iter().map(text));
+        all.map(|(key, str, num)| PprofLabel { key, str, num })
+            .collect()
     }
 
     fn sample(&mut self, frames: &[Frame], values: &[u64], label: Vec<PprofLabel>) {
