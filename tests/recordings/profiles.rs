@@ -110,7 +110,9 @@ impl Made {
                     names.push(text(function.name).replace(';', ":"));
                 }
             }
-            names.push(text(sample.label[0].str).to_owned());
+            let mut labels = sample.label.iter();
+            let process = labels.find(|label| text(label.key) == "process").unwrap();
+            names.push(text(process.str).to_owned());
             names.reverse();
             if sample.value[0] > 0 {
                 *stacks.entry(names.join(";")).or_insert(0) +=
