@@ -52,6 +52,8 @@ struct Blocks {
 #[derive(Debug, Default)]
 pub(super) struct AddressIndex {
     by_pid: HashMap<u32, Blocks>,
+    /// End of the latest call.
+    newest_ns: u64,
 }
 
 fn is_indexed(allocation: &Allocation) -> bool {
@@ -97,6 +99,7 @@ impl Blocks {
 impl AddressIndex {
     /// A successful call of its process did this.
     pub(super) fn apply(&mut self, call: &Call, changes: &[Change]) {
+        self.newest_ns = self.newest_ns.max(call.end_ns);
         let blocks = self.by_pid.entry(call.pid).or_default();
         for change in changes {
             match change {
@@ -117,7 +120,7 @@ impl AddressIndex {
         let Some(blocks) = self.by_pid.get_mut(&process.pid) else {
             return;
         };
-        let until_ns = time_ns.unwrap_or(blocks.past_since_ns);
+        let until_ns = time_ns.unwrap_or(self.newest_ns);
         for start in std::mem::take(&mut blocks.live) {
             if let Some(gone) = process.live.get(key(AddressSpace::Device, start)) {
                 blocks.end(gone, until_ns);
@@ -148,11 +151,9 @@ impl AddressIndex {
         }
         let mut found = live.map(|_| AddressKind::Device(None));
         for generation in &blocks.past {
-            let mut last = Some(address);
+            let mut bound = (address, u64::MAX);
             for _ in 0..MAX_STEPS {
-                let Some(bound) = last else { break };
-                let Some((&(start, _), _)) = generation.range(..=(bound, u64::MAX)).next_back()
-                else {
+                let Some((&(start, _), _)) = generation.range(..bound).next_back() else {
                     break;
                 };
                 let has = |past: &&PastBlock| address - start < past.size_bytes;
@@ -166,7 +167,7 @@ impl AddressIndex {
                 let later = after.next_back().map(|(_, past)| past).filter(has);
                 let later = later.filter(|past| at_ns < past.until_ns);
                 found = later.map(|_| AddressKind::Device(None)).or(found);
-                last = start.checked_sub(1);
+                bound = (start, 0);
             }
         }
         found
