@@ -72,7 +72,7 @@ pub(crate) const SILENT_PATHS: [&str; 61] = [
 
 /// Columns that keep their default in every scene.
 #[rustfmt::skip]
-pub(crate) const SILENT_COLUMNS: [&str; 61] = [
+pub(crate) const SILENT_COLUMNS: [&str; 54] = [
     // Of nsys, without a source in gpuprobe.
     "ANALYSIS_DETAILS.startTime",
     "CUDA_GPU_MEMORY_POOL_EVENTS.localMemoryPoolReleaseThreshold",
@@ -111,8 +111,6 @@ pub(crate) const SILENT_COLUMNS: [&str; 61] = [
     "GPUPROBE_LOG.t0",
     // `crates/recording/src/writer/activity/tests.rs`.
     "GPUPROBE_NAMES.a", "GPUPROBE_NAMES.b", "GPUPROBE_NAMES.c",
-    "GPUPROBE_NESTED.correlationId", "GPUPROBE_NESTED.eventClass", "GPUPROBE_NESTED.globalTid",
-    "GPUPROBE_NESTED.nameId", "GPUPROBE_NESTED.returnValue", "GPUPROBE_NESTED.t0", "GPUPROBE_NESTED.t1",
     "GPUPROBE_SAME_CALLS.correlationId", "GPUPROBE_SAME_CALLS.cupti",
     "NVTX_EVENTS.endGlobalTid",
 ];

@@ -24,7 +24,10 @@ const KINDS: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub struct ByWork {
     any: Busy,
+    /// While there is one kind, its intervals are those of `any`.
     kinds: [Busy; KINDS],
+    first: Option<WorkKind>,
+    is_mixed: bool,
 }
 
 /// Busy time by kind of work. The kinds add up to more than `any_ns` where they overlap.
@@ -59,8 +62,15 @@ impl Spent {
 impl ByWork {
     /// Adds work that ran from `start_ns` to `end_ns`.
     pub fn add(&mut self, work: WorkKind, start_ns: u64, end_ns: u64) {
+        let first = *self.first.get_or_insert(work);
+        if work != first && !self.is_mixed {
+            self.kinds[first as usize] = self.any.clone();
+            self.is_mixed = true;
+        }
         self.any.add(start_ns, end_ns);
-        self.kinds[work as usize].add(start_ns, end_ns);
+        if self.is_mixed {
+            self.kinds[work as usize].add(start_ns, end_ns);
+        }
     }
 
     /// Sums over work of any kind: busy time, and the gaps without work.
@@ -70,10 +80,14 @@ impl ByWork {
 
     /// Busy time by kind of work, nanoseconds.
     pub fn spent(&self) -> Spent {
-        let [kernel_ns, copy_ns, set_ns, graph_ns] =
-            self.kinds.each_ref().map(|kind| kind.sums().busy_ns);
+        let any_ns = self.any.sums().busy_ns;
+        let mut kinds = self.kinds.each_ref().map(|kind| kind.sums().busy_ns);
+        if let (Some(only), false) = (self.first, self.is_mixed) {
+            kinds[only as usize] = any_ns;
+        }
+        let [kernel_ns, copy_ns, set_ns, graph_ns] = kinds;
         Spent {
-            any_ns: self.any.sums().busy_ns,
+            any_ns,
             kernel_ns,
             copy_ns,
             set_ns,

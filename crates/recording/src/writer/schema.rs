@@ -88,7 +88,6 @@ GPUPROBE_UNMATCHED_FREES: correlationId!, t0!, globalPid!, address!
 GPUPROBE_FRAMES: chain!, depth!, file, line, isInlined!, language, source, PRIMARY KEY \
     (chain,depth)
 GPUPROBE_STACKS: chain INTEGER! PRIMARY KEY, isComplete!
-GPUPROBE_NESTED: correlationId!, t0!, t1!, eventClass!, globalTid!, nameId!, returnValue!
 GPUPROBE_SAME_CALLS: correlationId INTEGER! PRIMARY KEY, cupti!
 GPUPROBE_EXTERNAL: correlationId!, globalPid!, externalKind!, externalId!
 GPUPROBE_NAMES: globalPid!, object TEXT!, a!, b!, c!, name TEXT!

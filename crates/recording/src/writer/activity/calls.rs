@@ -1,8 +1,6 @@
 //! Rows of driver and runtime API calls as CUPTI reported them.
 //!
-//! Calls of the driver within those of the runtime are in a table of gpuprobe's, so that GPU work
-//! has one call. A call that a probe saw, too, has its row beside that of CUPTI, and a row that
-//! says so.
+//! A call that a probe saw, too, has its row beside that of CUPTI, and a row that says so.
 
 use std::collections::HashMap;
 
@@ -17,20 +15,9 @@ use gpuprobe_cuda::nsys::{class, domain, object};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
-/// Number of recent calls; some more are known.
-const RECENT: usize = 1 << 18;
-
-/// Makes the row of a driver call one of the runtime call around it.
-const NEST: &str = "INSERT INTO GPUPROBE_NESTED SELECT correlationId, start, \"end\", eventClass, globalTid, nameId, \
-     returnValue FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE rowid = ?";
-const REPLACE: &str = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = ?2, \"end\" = ?3, eventClass = ?4, \
-     globalTid = ?5, nameId = ?6, returnValue = ?7, callchainId = coalesce(callchainId, ?8) WHERE rowid = ?1";
-
 /// Writer of CUPTI's calls.
 #[derive(Default)]
 pub(in crate::writer) struct CuptiCalls {
-    /// Rows of recent calls by correlation id, and of those before them.
-    recent: [HashMap<i64, i64>; 2],
     /// The recent calls of probes.
     pub(in crate::writer) probed: ProbedCalls,
     /// Thread ids in the host's PID namespace, by (process, thread id in the process's own
@@ -89,30 +76,11 @@ impl CuptiCalls {
         let (start, end) = (tables.time(times.0), tables.time(times.1));
         // Error codes are small, as in the probes' records.
         let (name, result) = (tables.string(&name)?, api.result.cast_signed());
-        let known = self.recent.iter().find_map(|calls| calls.get(&number));
-        if known.is_some() && class == class::DRIVER {
-            let row = params![number, start, end, class, thread, name, result];
-            return tables.insert("GPUPROBE_NESTED", row);
-        }
-        let same = self.probed.take((pid, tid), times);
+        let same = self.probed.take((pid, tid), times, class);
         let chain = same.iter().find_map(|call| call.chain);
-        if let Some(&row) = known {
-            tables.execute(NEST, [row])?;
-            let values = params![row, start, end, class, thread, name, result, chain];
-            tables.execute(REPLACE, values)?;
-        } else {
-            let row = params![start, end, class, thread, number, name, result, chain];
-            tables.insert(CALLS, row)?;
-            self.count += 1;
-            if self.recent[0].len() >= RECENT {
-                self.recent.swap(0, 1);
-                self.recent[0].clear();
-            }
-            if api.correlation != 0 {
-                let row = tables.connection.last_insert_rowid();
-                self.recent[0].insert(number, row);
-            }
-        }
+        let row = params![start, end, class, thread, number, name, result, chain];
+        tables.insert(CALLS, row)?;
+        self.count += 1;
         for probed in same {
             self.count -= 1;
             tables.insert("GPUPROBE_SAME_CALLS", params![probed.number, number])?;

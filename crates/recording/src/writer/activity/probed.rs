@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use gpuprobe_cuda::nsys::class;
+
 /// A call that a probe saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::writer) struct ProbedCall {
@@ -12,6 +14,8 @@ pub(in crate::writer) struct ProbedCall {
     pub(in crate::writer) number: i64,
     /// `nameId` of the function.
     pub(in crate::writer) function: i64,
+    /// `eventClass` of the function.
+    pub(in crate::writer) class: i64,
     /// `callchainId` of its call stack.
     pub(in crate::writer) chain: Option<i64>,
 }
@@ -66,19 +70,26 @@ impl ProbedCalls {
         self.by_thread.retain(|_, calls| !calls.is_empty());
     }
 
-    /// Removes the calls of a thread that are the one from `start` to `end`, or one in the other.
+    /// Removes the calls of a thread that are the one of this class from `start` to `end`, or within it.
     ///
     /// Calls of a thread are disjoint or nested, so two that overlap by half of the shorter one are
-    /// the same call or nested.
-    pub(super) fn take(&mut self, thread: (u32, u32), (start, end): (u64, u64)) -> Vec<ProbedCall> {
+    /// the same call or nested. A call of the driver is not one of the runtime around it.
+    pub(super) fn take(
+        &mut self,
+        thread: (u32, u32),
+        (start, end): (u64, u64),
+        class: i64,
+    ) -> Vec<ProbedCall> {
         let Some(calls) = self.by_thread.get_mut(&thread) else {
             return Vec::new();
         };
         // Those of probes are disjoint: of the earlier ones, only the last can overlap this one.
         let first = calls.range(..start).next_back();
         let first = first.map_or(start, |(first, _)| *first);
-        let is_same =
-            |entry: &u64, call: &mut ProbedCall| overlap((start, end), (*entry, call.end_ns));
+        let is_same = |entry: &u64, call: &mut ProbedCall| {
+            (class == class::RUNTIME || call.class == class)
+                && overlap((start, end), (*entry, call.end_ns))
+        };
         calls
             .extract_if(first..=end, is_same)
             .map(|(_, call)| call)
@@ -124,6 +135,7 @@ mod tests {
                 end_ns: *end_ns,
                 number: start_ns.cast_signed(),
                 function: *function,
+                class: class::RUNTIME,
                 chain: None,
             };
             probed.add(THREAD, *start_ns, call);
@@ -139,7 +151,9 @@ mod tests {
             (5, 101_300, 105_000),
         ];
         let same = |start, end| {
-            let same = probed(&calls).take(THREAD, (start, end)).into_iter();
+            let same = probed(&calls)
+                .take(THREAD, (start, end), class::RUNTIME)
+                .into_iter();
             same.map(|call| call.number).collect::<Vec<_>>()
         };
         assert_eq!(same(100_100, 100_900), [100_000]);
@@ -150,15 +164,28 @@ mod tests {
         assert_eq!(same(101_140, 101_240), [101_100]);
         assert!(same(101_190, 101_290).is_empty());
         let mut probed = probed(&calls);
-        assert!(probed.take((1, 3), (100_100, 100_900)).is_empty());
+        assert!(
+            probed
+                .take((1, 3), (100_100, 100_900), class::RUNTIME)
+                .is_empty()
+        );
         let thread_of =
             |probed: &ProbedCalls, function, times| probed.thread_of(1, function, times);
         assert_eq!(thread_of(&probed, 5, (100_100, 100_900)), Some(2));
         assert_eq!(thread_of(&probed, 5, (102_000, 102_100)), Some(2));
         assert_eq!(thread_of(&probed, 6, (99_000, 99_100)), None);
         // Each is taken once.
-        assert_eq!(probed.take(THREAD, (100_100, 100_900)).len(), 1);
-        assert!(probed.take(THREAD, (100_100, 100_900)).is_empty());
+        assert_eq!(
+            probed
+                .take(THREAD, (100_100, 100_900), class::RUNTIME)
+                .len(),
+            1
+        );
+        assert!(
+            probed
+                .take(THREAD, (100_100, 100_900), class::RUNTIME)
+                .is_empty()
+        );
     }
 
     #[test]
@@ -167,8 +194,8 @@ mod tests {
         let mut probed = probed(&[(5, 100, 200), (5, 300, 400), (5, late - 9, late)]);
         probed.set_chain(THREAD, 300, 7);
         probed.expire();
-        assert!(probed.take(THREAD, (100, 200)).is_empty());
-        let kept = probed.take(THREAD, (300, 400));
+        assert!(probed.take(THREAD, (100, 200), class::RUNTIME).is_empty());
+        let kept = probed.take(THREAD, (300, 400), class::RUNTIME);
         assert_eq!((kept.len(), kept[0].chain), (1, Some(7)));
         probed.newest_ns += 2 * MAX_AGE_NS;
         probed.expire();

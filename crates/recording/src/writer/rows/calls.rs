@@ -89,6 +89,7 @@ impl Rows<'_> {
                 end_ns,
                 number,
                 function: name,
+                class,
                 chain: call.chain,
             };
             activities.calls.probed.add(call.thread, start_ns, probed);
