@@ -53,6 +53,13 @@ impl Consumer for RingConsumer<'_> {
             stacks.send_updates(self.probe);
         }
     }
+
+    fn end_round(&mut self) {
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.end_round();
+            stacks.send_updates(self.probe);
+        }
+    }
 }
 
 impl Sink {

@@ -3,13 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::load::Probe;
 use super::lost;
 use super::rings::Rings;
-use super::stack_queue::StackQueue;
 use crate::probe::StackMode;
 use gpuprobe_model::abi::{RawCode, RawImage, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
@@ -19,20 +18,18 @@ impl Probe {
     /// Opens the rings. Each supports a single reader.
     ///
     /// # Errors
-    /// Returns the error of `mmap`, or an error if the thread that empties the ring of call stacks cannot be started.
+    /// Returns an error of libbpf or of `mmap`, or an error if the thread that empties them cannot be started.
     pub fn rings(&self) -> Result<Rings> {
         let maps = &self.skeleton.maps;
-        let has_stacks = self.stacks != StackMode::Off;
-        let stacks = has_stacks.then(|| StackQueue::start(&maps.stack_ring, &maps.bss));
-        let batch_ring = self.batches.then_some(&maps.batch_ring as _);
-        Rings::open(
-            &maps.memory_ring,
-            &maps.activity_ring,
-            &maps.control_ring,
-            &maps.bss,
-            stacks.transpose()?,
-            batch_ring,
-        )
+        let stacks = (self.stacks != StackMode::Off).then_some(&maps.stack_ring);
+        let batches = self.batches.then_some(&maps.batch_ring);
+        let rings = [
+            stacks.map(MapHandle::try_from).transpose()?,
+            Some(MapHandle::try_from(&maps.memory_ring)?),
+            Some(MapHandle::try_from(&maps.activity_ring)?),
+            batches.map(MapHandle::try_from).transpose()?,
+        ];
+        Rings::open(rings, &maps.control_ring, &maps.bss)
     }
 
     /// Adds a process to the map of targets.

@@ -3,7 +3,6 @@
 pub mod abi;
 pub mod arm64;
 pub mod attach;
-mod backlog;
 mod configure;
 mod control;
 mod embedded;
@@ -14,12 +13,9 @@ mod lost;
 mod map_entries;
 mod plan;
 mod prober;
-mod ring;
 mod rings;
 mod skeleton;
 mod stack_mode;
-mod stack_queue;
-mod wake_flags;
 
 pub use attach::{FileProbes, ProbePoint};
 pub use kind::AttachKind;
@@ -27,7 +23,5 @@ pub use load::{KERNEL_BTF, LoadSettings, Probe, has_btf, has_ring_buffers, known
 pub use map_entries::MapEntries;
 pub use plan::AttachPlan;
 pub use prober::{AttachId, AttachOutcome, Attached, Purpose};
-pub use ring::Consumer;
-pub(crate) use rings::watch;
-pub use rings::{Notice, Rings};
+pub use rings::{Consumer, Notice, Rings};
 pub use stack_mode::StackMode;

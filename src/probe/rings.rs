@@ -1,18 +1,58 @@
-//! The rings of the kernel side.
+//! The rings of the BPF programs. A thread of their own empties them, whatever the event loop does, and passes on
+//! what it found in rounds.
 
-use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::mem::{offset_of, take};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use libbpf_rs::MapCore;
+use anyhow::{Context, Result};
+use libbpf_rs::libbpf_sys::{ring__avail_data_size, ring_buffer__ring};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, RingBuffer, RingBufferBuilder};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc as rounds;
 use zerocopy::FromBytes;
 
-use super::ring::{Consumer, Progress, Ring};
-use super::stack_queue::StackQueue;
-use super::wake_flags::WakeFlags;
-use gpuprobe_model::abi::{RawImage, RawNotice, record};
+use super::skeleton::types::bss;
+use gpuprobe_model::abi::{RawImage, RawNotice, RawStack, record};
+use gpuprobe_os::privileges;
+
+/// Rings that the thread empties, in the order in which their records are applied.
+const RINGS: usize = 4;
+const STACKS: usize = 0;
+/// Interval of rounds at the latest: rings wake their reader only when much is in them.
+const TICK: Duration = Duration::from_millis(100);
+/// Bytes of rounds that nobody has read, beyond which the rest stays in the rings.
+const MAX_QUEUED: usize = 128 << 20;
+/// Pause while there are too many.
+const QUEUE_PAUSE: Duration = Duration::from_millis(5);
+/// How long the thread may take to answer.
+const FLUSH_FOR: Duration = Duration::from_millis(500);
+/// Number and interval of retries for a call stack that is still being written.
+const BUSY_ROUNDS: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_micros(50);
+/// Bytes before a record in a round, its length.
+const HEADER: usize = size_of::<usize>();
+
+/// Consumer of records.
+pub trait Consumer {
+    /// Processes the next record.
+    fn take(&mut self, record: &[u8]);
+    /// All rings were read once more.
+    fn end_round(&mut self);
+}
 
 /// The kernel side's request to scan a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,143 +65,170 @@ pub struct Notice {
     pub image: Option<RawImage>,
 }
 
-/// The rings of memory calls, of kernels and copies, of notices, of call stacks, and of batches.
-pub struct Rings {
-    memory: Ring,
-    activity: Ring,
-    control: Ring,
-    wakes: WakeFlags,
-    /// `None` if call stacks are off.
-    stacks: Option<StackQueue>,
-    /// Batches of collectors; `None` without collectors.
-    batches: Option<Ring>,
-    /// The end positions of a read that was cut short.
-    ends: Option<RingEnds>,
+/// What was in the rings at one time.
+#[derive(Default)]
+struct Round {
+    /// The records by ring, each after its length.
+    records: [Vec<u8>; RINGS],
+    /// Ring and place of the next record.
+    next: (usize, usize),
+    /// It is the first after [`TICK`].
+    is_tick: bool,
 }
 
-/// Positions up to which the rings are read.
-#[derive(Clone, Copy)]
-struct RingEnds {
-    memory: u64,
-    activity: u64,
-    batches: u64,
+impl Round {
+    fn bytes(&self) -> usize {
+        self.records.iter().map(Vec::len).sum()
+    }
+
+    /// The next record; call stacks are first, so that of a call comes before the call, and memory calls before the
+    /// copies after them. GPU activity is last, as the last of a process can come after its exit.
+    fn next(&mut self) -> Option<&[u8]> {
+        let (ring, at) = &mut self.next;
+        while *at >= self.records.get(*ring)?.len() {
+            (*ring, *at) = (*ring + 1, 0);
+        }
+        let (length, rest) = self.records[*ring][*at..].split_first_chunk()?;
+        let length = usize::from_ne_bytes(*length);
+        *at += (HEADER + length).next_multiple_of(HEADER);
+        rest.get(..length)
+    }
+}
+
+/// The rings of memory calls, of kernels and copies, of call stacks and of batches, and that of notices.
+pub struct Rings {
+    rounds: rounds::UnboundedReceiver<Result<Round>>,
+    arrived: VecDeque<Round>,
+    is_tick: bool,
+    /// Bytes of rounds that were not read.
+    queued: Arc<AtomicUsize>,
+    /// Senders of answers; dropped to end the thread.
+    requests: Option<mpsc::Sender<mpsc::Sender<()>>>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+    control: RingBuffer<'static>,
+    notices: Rc<RefCell<Vec<Notice>>>,
+    /// Readable when there are notices.
+    noticed: OwnedFd,
 }
 
 impl Rings {
+    /// Starts the thread. The maps are those of the call stacks, memory calls, kernels and copies, and batches, as far
+    /// as they are used; `globals` is that of the programs' `.bss`.
     pub(super) fn open(
-        memory_ring: &dyn MapCore,
-        activity_ring: &dyn MapCore,
+        rings: [Option<MapHandle>; RINGS],
         control_ring: &dyn MapCore,
         globals: &dyn MapCore,
-        stacks: Option<StackQueue>,
-        batch_ring: Option<&dyn MapCore>,
     ) -> Result<Self> {
+        let queued = Arc::<AtomicUsize>::default();
+        let wake = Arc::new(EventFd::new().context("cannot make a descriptor")?);
+        let (sender, rounds) = rounds::unbounded_channel();
+        let (requests, requested) = mpsc::channel();
+        let wakes = wake_flags(globals)?;
+        let (counted, woken) = (Arc::clone(&queued), Arc::clone(&wake));
+        let empty = move || {
+            privileges::keep_only_here(&[]);
+            let reader = RingReader::open(&rings, &woken, wakes, counted);
+            let read = reader.and_then(|reader| reader.run(&requested, &sender));
+            if let Err(error) = read {
+                let _ = sender.send(Err(error));
+            }
+        };
+        let thread = thread::Builder::new().name("gpuprobe-rings".to_owned());
+        let notices = Rc::<RefCell<Vec<_>>>::default();
+        let found = Rc::clone(&notices);
+        let mut control = RingBufferBuilder::new();
+        control.add(control_ring, move |bytes| {
+            found.borrow_mut().extend(decode_notice(bytes));
+            0
+        })?;
         Ok(Self {
-            memory: Ring::open(memory_ring)?,
-            activity: Ring::open(activity_ring)?,
-            control: Ring::open(control_ring)?,
-            wakes: WakeFlags::open(globals)?,
-            stacks,
-            batches: batch_ring.map(Ring::open).transpose()?,
-            ends: None,
+            rounds,
+            arrived: VecDeque::new(),
+            is_tick: false,
+            queued,
+            requests: Some(requests),
+            wake,
+            thread: Some(thread.spawn(empty).context("cannot start a thread")?),
+            control: control.build()?,
+            notices,
+            noticed: control_ring.as_fd().try_clone_to_owned()?,
         })
     }
 
-    /// Passes to `consumer` the call stacks, then the memory ring up to now, then the activity ring and
-    /// the batches up to the beginning of this call. So the memory calls before a copy are applied before
-    /// it, and a call's stack before the call. Batches are last, as the last GPU activity of a process
-    /// can come after its exit.
-    ///
-    /// Returns false if `until` was reached; the next call continues.
+    /// Completes when a round has arrived.
     ///
     /// # Errors
-    /// Returns the error of `mmap`, or an error about a corrupt ring.
-    pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<bool> {
-        // From here on the next full batch wakes the reader.
-        self.wakes.clear();
-        let ends = self.ends.take().unwrap_or_else(|| RingEnds {
-            batches: self.batches.as_ref().map_or(0, Ring::end),
-            activity: self.activity.end(),
-            memory: self.memory.end(),
-        });
-        let is_done = self.read_to(ends, consumer, until)?;
-        self.ends = (!is_done).then_some(ends);
-        Ok(is_done)
+    /// Returns why the rings are not read any more.
+    pub async fn arrived(&mut self) -> Result<()> {
+        let round = self.rounds.recv().await;
+        self.keep(round.context("the thread that reads the rings has ended")??);
+        Ok(())
     }
 
-    fn read_to(
-        &mut self,
-        ends: RingEnds,
-        consumer: &mut impl Consumer,
-        until: Option<Instant>,
-    ) -> Result<bool> {
-        let out_of_time = Progress::OutOfTime;
-        if let Some(stacks) = &self.stacks
-            && !stacks.read(consumer, until)?
-        {
-            return Ok(false);
-        }
-        if self.memory.read_to(ends.memory, consumer, until)? == out_of_time
-            || self.activity.read_to(ends.activity, consumer, until)? == out_of_time
-        {
-            return Ok(false);
-        }
-        match &mut self.batches {
-            Some(batches) => Ok(batches.read_to(ends.batches, consumer, until)? != out_of_time),
-            None => Ok(true),
-        }
+    fn keep(&mut self, round: Round) {
+        self.is_tick |= round.is_tick;
+        self.arrived.push_back(round);
     }
 
-    /// Whether call stacks were taken out of their ring that are to be read.
-    pub fn has_waiting_stacks(&self) -> bool {
-        self.stacks.as_ref().is_some_and(StackQueue::has_waiting)
+    /// Whether a round arrived since the last call that was the first after a tenth of a second.
+    pub fn has_ticked(&mut self) -> bool {
+        take(&mut self.is_tick)
+    }
+
+    /// Has everything that is in the rings now arrive.
+    ///
+    /// # Errors
+    /// Returns an error if the thread cannot be woken.
+    pub fn flush(&self) -> Result<()> {
+        let (done, answer) = mpsc::channel();
+        if let Some(requests) = &self.requests {
+            let _ = requests.send(done);
+        }
+        self.wake.write(1).context("cannot wake a thread")?;
+        if answer.recv_timeout(FLUSH_FOR).is_err() {
+            tracing::debug!("the rings were not read in time");
+        }
+        Ok(())
+    }
+
+    /// Passes the records that have arrived to `consumer`, at most until `until`; the next call continues.
+    ///
+    /// # Errors
+    /// Returns why the rings are not read any more.
+    pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<()> {
+        while let Ok(round) = self.rounds.try_recv() {
+            self.keep(round?);
+        }
+        while let Some(round) = self.arrived.front_mut() {
+            for number in 0u64.. {
+                let Some(record) = round.next() else { break };
+                consumer.take(record);
+                // A call stack may take long, another record does not.
+                let is_looked_at = round.next.0 == STACKS || number.is_multiple_of(64);
+                if is_looked_at && until.is_some_and(|until| Instant::now() > until) {
+                    return Ok(());
+                }
+            }
+            self.queued.fetch_sub(round.bytes(), Ordering::Relaxed);
+            self.arrived.pop_front();
+            consumer.end_round();
+        }
+        Ok(())
+    }
+
+    /// Whether records have arrived that were not read.
+    pub fn is_behind(&self) -> bool {
+        !self.arrived.is_empty()
     }
 
     /// Removes and returns the notices in the control ring.
     ///
     /// # Errors
-    /// Returns the error of `mmap`, or an error about a corrupt ring.
+    /// Returns an error of libbpf.
     pub fn read_notices(&mut self) -> Result<Vec<Notice>> {
-        let mut notices = Vec::new();
-        let end = self.control.end();
-        let mut take = |bytes: &[u8]| notices.extend(decode_notice(bytes));
-        self.control.read_to(end, &mut take, None)?;
-        Ok(notices)
-    }
-
-    /// Readable when the memory ring is due to be read. Needs a Tokio runtime.
-    ///
-    /// # Errors
-    /// Returns an error if the descriptor cannot be registered.
-    pub fn watch_memory(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch_ring(&self.memory)
-    }
-
-    /// Readable when the activity ring is due to be read. Needs a Tokio runtime.
-    ///
-    /// # Errors
-    /// Returns an error if the descriptor cannot be registered.
-    pub fn watch_activity(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch_ring(&self.activity)
-    }
-
-    /// Readable when there are call stacks; `None` if stacks are off. Needs a Tokio runtime.
-    ///
-    /// # Errors
-    /// Returns an error if the descriptor cannot be registered.
-    pub fn watch_stacks(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
-        self.stacks
-            .as_ref()
-            .map(|stacks| watch(stacks.fd()?))
-            .transpose()
-    }
-
-    /// Readable when the batches are due to be read; `None` without collectors. Needs a Tokio runtime.
-    ///
-    /// # Errors
-    /// Returns an error if the descriptor cannot be registered.
-    pub fn watch_batches(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
-        self.batches.as_ref().map(watch_ring).transpose()
+        self.control.consume()?;
+        Ok(take(&mut *self.notices.borrow_mut()))
     }
 
     /// Readable when there are notices. Needs a Tokio runtime.
@@ -169,12 +236,197 @@ impl Rings {
     /// # Errors
     /// Returns an error if the descriptor cannot be registered.
     pub fn watch_control(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch_ring(&self.control)
+        watch(self.noticed.try_clone()?)
     }
 }
 
-fn watch_ring(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
-    watch(ring.fd().try_clone()?)
+impl Drop for Rings {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        let _ = self.wake.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct RingReader {
+    rings: [Option<OneRing>; RINGS],
+    epoll: Epoll,
+    wakes: &'static [AtomicU32; RINGS],
+    queued: Arc<AtomicUsize>,
+}
+
+impl RingReader {
+    fn open(
+        maps: &[Option<MapHandle>; RINGS],
+        wake: &EventFd,
+        wakes: &'static [AtomicU32; RINGS],
+        queued: Arc<AtomicUsize>,
+    ) -> Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        // Only what comes wakes, not what is there: rings are read when much is in them.
+        let comes = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0);
+        epoll.add(wake, comes)?;
+        let mut rings = [const { None }; RINGS];
+        for (index, (ring, map)) in rings.iter_mut().zip(maps).enumerate() {
+            if let Some(map) = map {
+                epoll.add(map.as_fd(), comes)?;
+                *ring = Some(OneRing::open(map, index == STACKS)?);
+            }
+        }
+        Ok(Self {
+            rings,
+            epoll,
+            wakes,
+            queued,
+        })
+    }
+
+    /// Passes rounds on until the other side of `requests` is closed.
+    fn run(
+        &self,
+        requests: &mpsc::Receiver<mpsc::Sender<()>>,
+        rounds: &rounds::UnboundedSender<Result<Round>>,
+    ) -> Result<()> {
+        let mut ticked = Instant::now();
+        loop {
+            let is_full = self.queued.load(Ordering::Relaxed) > MAX_QUEUED;
+            let pause = TICK.saturating_sub(ticked.elapsed()) + Duration::from_millis(1);
+            let pause = if is_full { QUEUE_PAUSE } else { pause };
+            let woken = EpollTimeout::try_from(pause).map(|pause| {
+                self.epoll
+                    .wait(&mut [EpollEvent::empty(); RINGS + 1], pause)
+            });
+            if !matches!(woken, Ok(Ok(_) | Err(Errno::EINTR))) {
+                woken.context("cannot wait for the rings")??;
+            }
+            let mut asked = Vec::new();
+            let is_over = loop {
+                match requests.try_recv() {
+                    Ok(done) => asked.push(done),
+                    Err(error) => break error == mpsc::TryRecvError::Disconnected,
+                }
+            };
+            if is_over {
+                return Ok(());
+            }
+            if is_full && asked.is_empty() {
+                continue;
+            }
+            let mut round = self.read();
+            round.is_tick = ticked.elapsed() >= TICK;
+            if round.is_tick {
+                ticked = Instant::now();
+            }
+            if round.is_tick || round.bytes() > 0 {
+                self.queued.fetch_add(round.bytes(), Ordering::Relaxed);
+                let _ = rounds.send(Ok(round));
+            }
+            for done in asked {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// Reads all rings, from the last one to the first.
+    fn read(&self) -> Round {
+        // From here on a new record wakes this thread again.
+        for flag in self.wakes {
+            flag.store(0, Ordering::SeqCst);
+        }
+        let mut round = Round::default();
+        for (ring, records) in self.rings.iter().zip(&mut round.records).rev() {
+            if let Some(ring) = ring {
+                *records = ring.read();
+            }
+        }
+        round
+    }
+}
+
+/// A ring, and what was read of it.
+struct OneRing {
+    buffer: RingBuffer<'static>,
+    records: Rc<RefCell<Vec<u8>>>,
+    max_bytes: usize,
+    /// Whether a record that is still being written is waited for: it blocks those behind it.
+    is_patient: bool,
+}
+
+impl OneRing {
+    fn open(map: &MapHandle, is_stacks: bool) -> Result<Self> {
+        let records = Rc::<RefCell<Vec<u8>>>::default();
+        let max_bytes = map.max_entries() as usize;
+        let into = Rc::clone(&records);
+        let mut builder = RingBufferBuilder::new();
+        builder.add(map, move |bytes| {
+            let mut into = into.borrow_mut();
+            let bytes = if is_stacks {
+                without_padding(bytes)
+            } else {
+                bytes
+            };
+            into.extend(bytes.len().to_ne_bytes());
+            into.extend(bytes);
+            let end = into.len().next_multiple_of(HEADER);
+            into.resize(end, 0);
+            // All that was in the ring has been read: what its writers add is for the next round.
+            -i32::from(into.len() >= max_bytes)
+        })?;
+        Ok(Self {
+            buffer: builder.build()?,
+            records,
+            max_bytes,
+            is_patient: is_stacks,
+        })
+    }
+
+    fn read(&self) -> Vec<u8> {
+        for _ in 0..BUSY_ROUNDS {
+            // An error is that of the closure, which ends the round.
+            let _ = self.buffer.consume_raw();
+            if !self.is_patient || !self.has_more() || self.records.borrow().len() >= self.max_bytes
+            {
+                break;
+            }
+            thread::sleep(BUSY_PAUSE);
+        }
+        take(&mut *self.records.borrow_mut())
+    }
+
+    #[allow(unsafe_code)]
+    fn has_more(&self) -> bool {
+        // SAFETY: the ring buffer lives as long as `self`, and its first ring with it.
+        unsafe {
+            let ring = ring_buffer__ring(self.buffer.as_libbpf_object().as_ptr(), 0);
+            ring__avail_data_size(ring) > 0
+        }
+    }
+}
+
+/// `wake_pending` of the BPF programs, mapped once more: the thread clears it.
+#[allow(unsafe_code)]
+fn wake_flags(globals: &dyn MapCore) -> Result<&'static [AtomicU32; RINGS]> {
+    const AT: usize = offset_of!(bss, wake_pending);
+    const _: fn(&bss) -> [u32; RINGS] = |globals| globals.wake_pending;
+    let end = NonZeroUsize::new(AT + size_of::<[u32; RINGS]>()).context("no flags")?;
+    let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: the mapping is new, at an address of the kernel's choice, holds the aligned words, and is never removed;
+    // the kernel accesses them atomically.
+    unsafe {
+        let start = mmap(
+            None,
+            end,
+            read_write,
+            MapFlags::MAP_SHARED,
+            globals.as_fd(),
+            0,
+        );
+        let start = start.context("cannot map a BPF map")?;
+        Ok(start.byte_add(AT).cast().as_ref())
+    }
 }
 
 /// Makes a descriptor one that the event loop waits for.
@@ -197,4 +449,18 @@ fn decode_notice(bytes: &[u8]) -> Option<Notice> {
         held: raw.held != 0,
         image,
     })
+}
+
+/// A record without the bytes of its buffer that the copy of the stack did not need.
+fn without_padding(bytes: &[u8]) -> &[u8] {
+    if bytes.first_chunk::<2>() != Some(&record::STACK.to_ne_bytes()) {
+        return bytes;
+    }
+    let Ok((stack, rest)) = RawStack::read_from_prefix(bytes) else {
+        return bytes;
+    };
+    let copied = usize::try_from(stack.copied).unwrap_or(usize::MAX);
+    bytes
+        .get(..size_of::<RawStack>().saturating_add(copied.min(rest.len())))
+        .unwrap_or(bytes)
 }

@@ -265,7 +265,7 @@ impl Run<'_> {
             functions: self.tracer.functions,
             processes: self.sink.state.ledger.live_processes().count(),
             lost: lost.filter(|(_, count)| *count > 0).collect(),
-            is_behind: self.is_behind,
+            is_behind: self.rings.is_behind(),
         }
     }
 }

@@ -4,10 +4,8 @@ mod documents;
 mod end;
 mod following;
 mod messages;
-mod poll_timer;
 mod reading;
 mod reports;
-mod ring_events;
 mod start;
 
 use end::names_until;
@@ -49,15 +47,10 @@ use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
 use gpuprobe_views::profile::Outputs;
-use poll_timer::PollTimer;
-use ring_events::{Followed, Watched};
 
 /// How long names are waited for after SIGTERM: within two seconds everything has to end, and the report in the
 /// making may have waited for its names, for [`reports::FIND_FOR_ONE`], before the signal is handled.
 const TERMINATED_FOR: Duration = Duration::from_millis(600);
-
-/// Interval of reads of the memory ring, which fills too slowly to wake the reader.
-const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs a session until the end that `config` sets.
 ///
@@ -120,8 +113,6 @@ pub(super) struct Run<'a> {
     leaks: bool,
     /// Why nothing is traced any more.
     failed: Option<Error>,
-    /// The time limit ended the last read before the rings were empty.
-    is_behind: bool,
     /// Exits of processes were lost since the last search for ended processes, at `searched`.
     lacks_ends: bool,
     searched: Instant,
@@ -160,9 +151,10 @@ impl Run<'_> {
         child: &mut Option<Child>,
     ) -> Result<(OutputReader, Option<ExitStatus>)> {
         let (mut reader, mut status) = (OutputReader::Reading, None);
-        let followed = Followed::of(&self.rings, &self.tracer.probe)?;
-        let watched = Watched::of(&self.rings)?;
-        let poll = PollTimer::start(POLL_EVERY)?;
+        let (notices, answers) = (
+            self.rings.watch_control()?,
+            self.tracer.probe.watch_answers()?,
+        );
         let mut report = reports_every(self.config.interval);
         let deadline = after(self.config.duration);
         let (queries, mut has_queries) = (sleep(PROBE_ON), true);
@@ -189,36 +181,34 @@ impl Run<'_> {
                     None => has_queries = false,
                 },
                 _ = report.tick() => reader = self.report(false)?,
-                ticked = poll.tick() => {
-                    ticked?;
-                    reader = self.poll()?;
-                    if self.all_ended() || self.is_quit() || self.has_stopped_recording() {
-                        break;
-                    }
-                    self.discovery.requeue();
-                }
                 Some(request) = request(&mut self.serving) => self.serve(request)?,
-                arrived = followed.arrived() => {
-                    arrived?;
+                arrived = notices.readable() => {
+                    arrived?.clear_ready();
                     reader = self.follow_notices()?;
                 }
-                arrived = watched.arrived() => {
-                    arrived?;
-                    reader = self.read()?;
+                arrived = answers.readable() => {
+                    arrived?.clear_ready();
+                    reader = self.follow_notices()?;
                 }
-                () = yield_now(), if self.has_more() => reader = self.read()?,
+                arrived = self.rings.arrived() => arrived?,
+                () = yield_now(), if self.rings.is_behind() => {}
                 () = yield_now(), if self.discovery.is_busy() => reader = self.follow_notices()?,
+            }
+            if reader == OutputReader::Reading {
+                reader = self.read()?;
+            }
+            if self.rings.has_ticked() {
+                self.keep_up()?;
+                if self.all_ended() || self.is_quit() || self.has_stopped_recording() {
+                    break;
+                }
+                self.discovery.requeue();
             }
             if self.is_over(reader) {
                 break;
             }
         }
         Ok((reader, status))
-    }
-
-    /// Whether there is more to read, of which no ring says so.
-    fn has_more(&self) -> bool {
-        self.is_behind || self.rings.has_waiting_stacks()
     }
 
     /// Whether the output is closed, or nothing is traced any more.
@@ -229,9 +219,8 @@ impl Run<'_> {
         reader == OutputReader::Gone || self.failed.is_some()
     }
 
-    /// Reads the rings on a timer, and does the periodic work.
-    fn poll(&mut self) -> Result<OutputReader> {
-        let reader = self.read()?;
+    /// Does the periodic work.
+    fn keep_up(&mut self) -> Result<()> {
         if self.config.target == Target::Everything {
             self.release.step(&mut self.tracer);
         }
@@ -240,8 +229,7 @@ impl Run<'_> {
         self.tell_incidents(false);
         // Libraries loaded in quick succession share a line.
         self.announced.announce_new(&self.tracer);
-        self.serve_screen()?;
-        Ok(reader)
+        self.serve_screen()
     }
 
     /// Whether the user has quit the screens.

@@ -24,35 +24,27 @@ const READ_FOR_REPORT: Duration = Duration::from_millis(500);
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
-    /// Reads and applies records for at most [`READ_FOR`], and writes single copies.
+    /// Applies records that have arrived for at most [`READ_FOR`], and writes single copies.
     pub(super) fn read(&mut self) -> Result<OutputReader> {
         self.read_until(Some(std::time::Instant::now() + READ_FOR))
     }
 
     /// Reads for a report, for at most [`READ_FOR_REPORT`].
     pub(super) fn read_for_report(&mut self) -> Result<OutputReader> {
+        self.rings.flush()?;
         self.read_until(Some(std::time::Instant::now() + READ_FOR_REPORT))
     }
 
     /// Reads all records that are in the rings now.
     pub(super) fn read_all(&mut self) -> Result<OutputReader> {
-        // A read that was cut short leaves records of this round: finish it first.
-        if self.is_behind && self.read_until(None)? == OutputReader::Gone {
-            return Ok(OutputReader::Gone);
-        }
+        self.rings.flush()?;
         self.read_until(None)
     }
 
     fn read_until(&mut self, until: Option<std::time::Instant>) -> Result<OutputReader> {
         let (sink, probe) = (&mut self.sink, &self.tracer.probe);
-        let is_done = self
-            .rings
-            .read(&mut RingConsumer::new(sink, probe), until)?;
-        self.is_behind = !is_done;
-        if let Some(stacks) = &mut self.sink.stacks {
-            stacks.end_round();
-            stacks.send_updates(&self.tracer.probe);
-        }
+        let consumer = &mut RingConsumer::new(sink, probe);
+        self.rings.read(consumer, until)?;
         self.note_incidents();
         self.sink.find_frames(&mut self.recorded_frames);
         let mut lost = self.tracer.probe.lost();

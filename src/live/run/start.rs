@@ -84,7 +84,6 @@ impl<'a> Run<'a> {
             lost_said: Lost::default(),
             leaks: false,
             failed: None,
-            is_behind: false,
             lacks_ends: false,
             searched: Instant::now(),
             serving,

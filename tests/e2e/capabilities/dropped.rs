@@ -80,7 +80,7 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let expected = [
         "gpuprobe",
         "gpuprobe-record",
-        "gpuprobe-stacks",
+        "gpuprobe-rings",
         "source lines",
         "symbols",
     ];

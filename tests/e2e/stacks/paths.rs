@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -121,16 +120,22 @@ fn root_alternating_call_paths_are_distinguished_and_too_deep_ones_truncated() {
     assert_eq!(found, paths);
 }
 
-/// Waits until the thread that empties the ring of call stacks has emptied it: it polls two files then, and one while
-/// it leaves call stacks to the event loop.
-fn wait_for_an_empty_ring(pid: u32) {
-    let is_idle = |task: &Path| {
-        let read = |name| fs::read_to_string(task.join(name)).unwrap_or_default();
-        read("comm") == "gpuprobe-stacks\n" && read("syscall").split(' ').nth(2) == Some("0x2")
+/// Waits until the thread that empties the rings has done so: before it waits again, it has emptied all.
+fn wait_for_empty_rings(pid: u32) {
+    let waits = || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let mut of_rings = tasks.filter_map(|task| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            let waits = status.split("\nvoluntary_ctxt_switches:").nth(1)?;
+            let is_it = status.starts_with("Name:\tgpuprobe-rings\n");
+            is_it.then(|| waits.split_whitespace().next()?.parse::<u64>().ok())?
+        });
+        of_rings.next().expect("it has the thread")
     };
-    wait_for("the ring of call stacks to be emptied", || {
-        let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-        tasks.any(|task| is_idle(&task.path())).then_some(())
+    // The first may be that of a round that had begun, or of a record that is still being written.
+    let before = waits();
+    wait_for("the rings to be emptied", || {
+        (waits() > before + 2).then_some(())
     });
 }
 
@@ -148,7 +153,7 @@ pub(crate) fn new_paths_are_whole(depths: &[u32], is_busy: bool) {
     }
     for depth in depths {
         gpuprobe.talk.say(&format!("all {depth} 512"));
-        wait_for_an_empty_ring(gpuprobe.child.pid());
+        wait_for_empty_rings(gpuprobe.child.pid());
     }
     if is_busy {
         ptrace::detach(event_loop, None).unwrap();
