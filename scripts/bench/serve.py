@@ -3,7 +3,7 @@
 
 Many processes hold memory of many call sites, others come and go, one makes calls at a steady rate, and /metrics is
 read every second. The same load is then traced by plain --memleak. Prints a table in Markdown; the exit status is 1 if
-a call was lost or miscounted, or if resident memory grew.
+a call was lost or miscounted, or if memory grew.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MEMLEAK = ["--memleak", "--stacks", "auto", "--interval", "24h"]
 SERVE = ["serve", "--memleak", "--listen", "127.0.0.1:0", "--top-sites", str(2**DEPTH)]
 # Call stacks that are known in part.
 PARTIAL = 'gpuprobe_lost_events_total{what="partial_stacks"}'
-# Resident memory may grow by this from the first third of a run to the last: allocators keep their peak.
+# Memory may grow by this from the first third of a run to the last: allocators keep their peak.
 GROWTH = 1.1
 # Nothing takes longer to start.
 PATIENCE_S = 60
@@ -64,9 +64,10 @@ def cpu_seconds(pid):
     return (ticks + int(fields[0][13]) + int(fields[0][14])) / TICKS
 
 
-def resident_mb(pid):
-    """Resident memory of a process and its descendants."""
-    return sum(int(stat(one)[21]) for one in tree(pid)) * os.sysconf("SC_PAGE_SIZE") / 1e6
+def anonymous_mb(pid):
+    """Anonymous memory of a process and its descendants: the rings, which are mapped, too, are the kernel's."""
+    found = (re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{one}/status").read_text()) for one in tree(pid))
+    return sum(int(one.group(1)) for one in found if one) * 1024 / 1e6
 
 
 def thirds(samples):
@@ -172,7 +173,7 @@ def measure(options, words, serves):
                     times.append(scrape(url)[1])
                 except urllib.error.HTTPError:
                     refused += 1
-            memory.append(resident_mb(gpuprobe.pid))
+            memory.append(anonymous_mb(gpuprobe.pid))
             for _ in range(options.short):
                 load.pass_by()
                 passed += 1

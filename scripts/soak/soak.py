@@ -44,9 +44,10 @@ LEFT_AT_MOST = {
 }  # fmt: skip
 
 
-def resident_mb(pid):
+def anonymous_mb(pid):
+    """The rings, which are mapped, too, are memory of the kernel."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) * 1024 / 1e6
+    return int(re.search(r"RssAnon:\s+(\d+)", status).group(1)) * 1024 / 1e6
 
 
 def cpu_seconds(pid):
@@ -71,7 +72,7 @@ def sample(pid, start):
             held[kind] |= ids
     return {
         "seconds": time.monotonic() - start,
-        "rss_mb": resident_mb(pid),
+        "rss_mb": anonymous_mb(pid),
         "cpu_s": sum(map(cpu_seconds, processes)),
         "descriptors": sum(len(os.listdir(f"/proc/{process}/fd")) for process in processes),
         **{kind: len(ids) for kind, ids in held.items()},
