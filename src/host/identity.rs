@@ -83,8 +83,7 @@ fn command(bytes: &[u8]) -> Option<String> {
 
 /// The path of the process's cgroup of version 2, or of its memory controller with version 1.
 fn cgroup(pid: u32) -> Option<String> {
-    let bytes = proc::short(pid, "cgroup").ok()?;
-    cgroup_in(&String::from_utf8_lossy(&bytes))
+    cgroup_in(&proc::short(pid, "cgroup").ok()?)
 }
 
 /// The same for the text of `/proc/PID/cgroup`: lines of hierarchy, controllers and path.

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 
 use super::{FileId, LibraryRole, MappedLibrary};
 use gpuprobe_model::event::Task;
-use gpuprobe_os::proc::{self, Mapping, MappingLines, Status};
+use gpuprobe_os::proc::{self, Mapping, MappingLines, Stat};
 use gpuprobe_os::regular::open_mapped;
 
 /// Identity of a mapped file, as in `/proc/PID/maps`.
@@ -182,62 +182,23 @@ pub fn all_pids() -> Vec<u32> {
 pub fn descendants(pid: u32) -> Vec<u32> {
     let parents: Vec<_> = all_pids()
         .into_iter()
-        .filter_map(|pid| Some((pid, Stat::read(pid).ok()?.ppid)))
+        .filter_map(|pid| Some((pid, proc::stat(pid).ok()?.ppid)))
         .collect();
     let mut found = vec![pid];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
-        let children = parents.iter().filter(|(_, ppid)| *ppid == parent);
+        let children = parents
+            .iter()
+            .filter(|(_, ppid)| u32::try_from(*ppid) == Ok(parent));
         found.extend(children.map(|(child, _)| child));
         next += 1;
     }
     found.split_off(1)
 }
 
-/// Fields of `/proc/PID/stat`. It is parsed as bytes: a process name need not be UTF-8.
-pub struct Stat {
-    state: u8,
-    ppid: u32,
-    /// Start time, clock ticks since boot.
-    pub start_ticks: u64,
-    /// Processor time in user and kernel mode, clock ticks.
-    pub cpu_ticks: u64,
-    /// The same of children that have ended and were waited for.
-    pub children_cpu_ticks: u64,
-    /// Resident memory, in pages of the kernel.
-    pub resident_pages: u64,
-}
-
-impl Stat {
-    /// Reads the fields of process `pid`.
-    ///
-    /// # Errors
-    /// Returns the system's error if there is no such process.
-    pub fn read(pid: u32) -> io::Result<Self> {
-        let bytes = proc::short(pid, "stat")?;
-        Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
-    }
-
-    /// Whether the process runs: it is no zombie.
-    fn runs(&self) -> bool {
-        !matches!(self.state, b'Z' | b'X')
-    }
-
-    /// The name is in parentheses and may contain some: the last one ends it.
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let end = bytes.iter().rposition(|byte| *byte == b')')?;
-        let rest = str::from_utf8(&bytes[end + 1..]).ok()?;
-        let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-        let number = |index: usize| -> Option<u64> { fields.get(index)?.parse().ok() };
-        Some(Self {
-            state: *fields.first()?.as_bytes().first()?,
-            ppid: fields.get(1)?.parse().ok()?,
-            start_ticks: number(19)?,
-            cpu_ticks: number(11)?.saturating_add(number(12)?),
-            children_cpu_ticks: number(13)?.saturating_add(number(14)?),
-            resident_pages: number(21)?,
-        })
-    }
+/// Whether the process runs: it is no zombie.
+fn runs(stat: &Stat) -> bool {
+    !matches!(stat.state, 'Z' | 'X')
 }
 
 /// A process told apart from others with the same id (PID reuse) by its start time.
@@ -254,23 +215,21 @@ impl ProcessHandle {
     /// # Errors
     /// Returns an error if there is no such process.
     pub fn of(id: u32) -> io::Result<Self> {
-        let status = Status::of(id)?;
-        let pid = status.field("Tgid").and_then(|pid| pid.parse().ok());
-        let pid = pid.unwrap_or(id);
+        let pid = u32::try_from(proc::status(id)?.tgid).unwrap_or(id);
         Ok(Self {
             pid,
-            start_ticks: Stat::read(pid)?.start_ticks,
+            start_ticks: proc::stat(pid)?.starttime,
         })
     }
 
     /// Whether it is running; true if that cannot be read.
     pub fn is_alive(&self) -> bool {
-        self.lives_by(&Stat::read(self.pid))
+        self.lives_by(&proc::stat(self.pid))
     }
 
     fn lives_by(&self, read: &io::Result<Stat>) -> bool {
         match read {
-            Ok(stat) => stat.start_ticks == self.start_ticks && stat.runs(),
+            Ok(stat) => stat.starttime == self.start_ticks && runs(stat),
             Err(error) => !proc::is_gone(error),
         }
     }
@@ -281,26 +240,23 @@ impl ProcessHandle {
 /// # Errors
 /// Returns an error if there is no such process.
 pub fn task_of(pid: u32) -> io::Result<Task> {
-    let status = Status::of(pid)?;
-    let last = |name: &str| status.field(name)?.split_whitespace().last()?.parse().ok();
-    let first = |name: &str| status.field(name)?.split_whitespace().next()?.parse().ok();
     Ok(Task {
         pid,
         tid: pid,
-        uid: first("Uid").unwrap_or_default(),
+        uid: proc::status(pid)?.ruid,
         process: 0,
         from_birth: false,
-        inner_pid: last("NSpid").unwrap_or(pid),
+        inner_pid: proc::inner_id(pid)?,
         cgroup: 0,
         time_ns: 0,
-        comm: status.field("Name").unwrap_or_default().to_owned(),
+        comm: proc::stat(pid)?.comm,
     })
 }
 
 /// Whether a process with this id is running; true if that cannot be read.
 pub fn is_alive(pid: u32) -> bool {
-    match Stat::read(pid) {
-        Ok(stat) => stat.runs(),
+    match proc::stat(pid) {
+        Ok(stat) => runs(&stat),
         Err(error) => !proc::is_gone(&error),
     }
 }
@@ -309,19 +265,6 @@ pub fn is_alive(pid: u32) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn process_names_can_be_any_bytes() {
-        let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 98765 1 2";
-        let mut bytes = b"12 (\xff) Z 1 (\n) ".to_vec();
-        bytes.extend(fields.as_bytes());
-        let stat = Stat::parse(&bytes).unwrap();
-        assert_eq!((stat.state, stat.ppid, stat.start_ticks), (b'S', 7, 98_765));
-        assert_eq!((stat.cpu_ticks, stat.children_cpu_ticks), (1 + 2, 3 + 4));
-        assert_eq!(stat.resident_pages, 2);
-        assert!(Stat::parse(b"12 (name").is_none());
-        assert!(Stat::parse(b"12 (name) S 7").is_none());
-    }
 
     #[test]
     fn this_process_is_alive() {

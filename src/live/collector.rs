@@ -7,9 +7,9 @@ use std::os::linux::fs::MetadataExt;
 use anyhow::{Context, Result, bail};
 use gpuprobe_wire::settings::{ActivityKinds, FLUSH_MS, TracerId, WireSettings};
 
-use crate::host::process::Stat;
 use crate::probe::library::CollectorLibrary;
 use crate::probe::{Probe, ProbePoint, Purpose};
+use gpuprobe_os::proc;
 use gpuprobe_wire::SETTINGS_VARIABLE;
 
 /// Names the library that the CUDA driver loads at `cuInit`.
@@ -95,7 +95,7 @@ fn ourselves() -> Option<TracerId> {
     let namespace = fs::metadata("/proc/self/ns/pid").ok()?;
     Some(TracerId {
         pid,
-        start_ticks: Stat::read(pid).ok()?.start_ticks,
+        start_ticks: proc::stat(pid).ok()?.starttime,
         namespace: namespace.st_ino(),
     })
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::host::process::Stat;
+use gpuprobe_os::proc;
 use gpuprobe_report::metrics::OwnUse;
 
 /// Use of this process and its children: readers, and the HTTP process.
@@ -15,17 +15,17 @@ pub(super) fn own_use(start: Duration) -> OwnUse {
         start,
         ..OwnUse::default()
     };
-    let Ok(own) = Stat::read(std::process::id()) else {
+    let Ok(own) = proc::stat(std::process::id()) else {
         return used;
     };
     // With children that have ended, replaced readers for example.
-    let mut ticks = own.children_cpu_ticks;
+    let mut ticks = u64::try_from(own.cutime.saturating_add(own.cstime)).unwrap_or(0);
     let mut pages = 0_u64;
     let children = children();
-    let children = children.into_iter().filter_map(|pid| Stat::read(pid).ok());
+    let children = children.into_iter().filter_map(|pid| proc::stat(pid).ok());
     for stat in std::iter::once(own).chain(children) {
-        ticks = ticks.saturating_add(stat.cpu_ticks);
-        pages = pages.saturating_add(stat.resident_pages);
+        ticks = ticks.saturating_add(stat.utime).saturating_add(stat.stime);
+        pages = pages.saturating_add(stat.rss);
     }
     let cpu_ms = ticks.saturating_mul(1000) / value(SysconfVar::CLK_TCK).max(1);
     used.cpu = Duration::from_millis(cpu_ms);

@@ -1,7 +1,5 @@
 //! Colours of text on a terminal.
 
-use std::io::Write as _;
-
 use anstyle::{AnsiColor, Style};
 
 /// Meaning of a part of a text, which decides how it looks.
@@ -65,7 +63,7 @@ pub fn pieces(text: &str) -> Vec<Piece<'_>> {
     let (mut rest, mut from) = (text, 0);
     while let Some(at) = rest[from..].find(ESCAPE) {
         let at = from + at;
-        let Some(length) = style_at(&rest.as_bytes()[at..]) else {
+        let Some(length) = style_at(&rest[at..]) else {
             from = at + 1;
             continue;
         };
@@ -95,44 +93,15 @@ pub fn unpainted(text: &str) -> String {
 
 const ESCAPE: char = '\u{1b}';
 
-/// The escape sequences of tones, and the one that ends them.
-fn styles() -> impl Iterator<Item = Vec<u8>> {
-    let rendered = |tone: Tone, ends: bool| {
-        let (style, mut bytes) = (tone.style(), Vec::new());
-        // A vector takes all.
-        let _ = match ends {
-            true => write!(bytes, "{style:#}"),
-            false => write!(bytes, "{style}"),
-        };
-        bytes
+/// Length of the escape sequence of a tone, or of the one that ends them, with which `text` begins.
+fn style_at(text: &str) -> Option<usize> {
+    let mut tones = Tone::ALL.into_iter().map(Tone::style);
+    let begins = |style: Style| {
+        let ends = [style.render().to_string(), style.render_reset().to_string()];
+        ends.into_iter()
+            .find(|escape| text.starts_with(escape.as_str()))
     };
-    let begins = Tone::ALL.into_iter().map(move |tone| rendered(tone, false));
-    begins.chain([rendered(Tone::Heading, true)])
-}
-
-/// Length of the escape sequence of a tone with which `bytes` begin.
-fn style_at(bytes: &[u8]) -> Option<usize> {
-    let style = styles().find(|style| bytes.starts_with(style));
-    style.map(|style| style.len())
-}
-
-/// An escape sequence, or the beginning of one, beside those of tones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Escape {
-    /// That of a tone.
-    Whole,
-    /// The beginning of one.
-    Begun,
-    /// None of ours.
-    Other,
-}
-
-pub(crate) fn escape(bytes: &[u8]) -> Escape {
-    match style_at(bytes) {
-        Some(length) if length == bytes.len() => Escape::Whole,
-        _ if styles().any(|style| style.starts_with(bytes)) => Escape::Begun,
-        _ => Escape::Other,
-    }
+    Some(tones.find_map(begins)?.len())
 }
 
 /// When reports have colours.
@@ -179,16 +148,6 @@ mod tests {
         );
         assert_eq!(unpainted(&painted), "a LEAK \u{1b}[35mb");
         assert_eq!(Tone::Good.paint(""), "");
-    }
-
-    #[test]
-    fn each_tone_is_one_sequence() {
-        for style in styles() {
-            assert_eq!(escape(&style), Escape::Whole);
-            assert_eq!(escape(&style[..2]), Escape::Begun);
-        }
-        assert_eq!(escape(b"\x1b[2J"), Escape::Other);
-        assert_eq!(escape(b"\x1b]0"), Escape::Other);
     }
 
     #[test]

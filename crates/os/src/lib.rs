@@ -5,7 +5,6 @@
 //! Gives: [`files`], [`regular`], [`bounded`], [`mounts`]; [`confined`] processes, [`channel`]; [`proc`], [`say`].
 
 pub mod bounded;
-pub mod budget;
 pub mod channel;
 pub mod color;
 pub mod confined;

@@ -1,5 +1,5 @@
-//! Files of a process in `/proc`. Names and paths in them are chosen by the process: they are
-//! bytes, not necessarily UTF-8, and must not be trusted.
+//! Files of a process in `/proc`, read up to a bound and parsed by `procfs`. Names and paths in them are chosen
+//! by the process: they are bytes, not necessarily UTF-8, and must not be trusted.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,63 +10,32 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Once;
 
-/// Bytes that are read of a process's mappings at once: a million mappings without a name, or 1 KiB
-/// for each mapping of the kernel's default maximum. Lines can be four times as long.
-const MAX_MAPS: u64 = 64 << 20;
+use procfs::process::{MMPermissions, MemoryMaps};
+pub use procfs::process::{Stat, Status};
+use procfs::{FromBufRead, FromRead, ProcError};
+
+/// Bytes that are read of a process's mappings: a million mappings without a name, or 1 KiB for each mapping of
+/// the kernel's default maximum. Lines can be four times as long.
+const MAX_MAPS: usize = 64 << 20;
 /// Bytes that are read of an environment: `exec` passes 6 MiB at most, but afterwards a process can
 /// declare any part of its memory its environment.
-const MAX_ENVIRONMENT: u64 = 8 << 20;
+const MAX_ENVIRONMENT: usize = 8 << 20;
 /// Bytes of a variable that is read.
-const MAX_VARIABLE: u64 = 16 << 10;
+const MAX_VARIABLE: usize = 16 << 10;
 /// Bytes that are read of a command line.
-const MAX_COMMAND_LINE: u64 = 8192;
+const MAX_COMMAND_LINE: usize = 8192;
 /// Bytes that are read of any other file. Groups are the longest list: 65,536.
-const MAX_OTHER: u64 = 1 << 20;
+const MAX_OTHER: usize = 1 << 20;
 
-/// Bytes of most files.
-const USUAL: usize = 4 << 10;
-
-/// The beginning of a `/proc` file, whose length the process controls.
-struct Limited {
-    bytes: Vec<u8>,
-    is_cut: bool,
+/// The first bytes of a file, whose length the process controls.
+fn beginning(source: impl Read, limit: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-impl Limited {
-    fn read(path: &str, limit: u64) -> io::Result<Self> {
-        Self::of(File::open(path)?, limit)
-    }
-
-    fn of(source: impl Read, limit: u64) -> io::Result<Self> {
-        let mut bytes = Vec::with_capacity(USUAL);
-        source.take(limit + 1).read_to_end(&mut bytes)?;
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let is_cut = bytes.len() > limit;
-        bytes.truncate(limit);
-        Ok(Self { bytes, is_cut })
-    }
-
-    /// The content without a line that was cut at the end.
-    fn whole_lines(mut self) -> Vec<u8> {
-        if self.is_cut {
-            let end = self.bytes.iter().rposition(|&byte| byte == b'\n');
-            self.bytes.truncate(end.map_or(0, |end| end + 1));
-        }
-        self.bytes
-    }
-
-    /// Prints a warning, once, for the first file that was cut.
-    fn warn_if_truncated(&self, path: &str, said: &Once) {
-        if self.is_cut {
-            said.call_once(|| {
-                let mib = self.bytes.len() >> 20;
-                tracing::warn!(
-                    "{path} has more than {mib} MiB, of which the rest is not read, here and \
-                     wherever else it is so long"
-                );
-            });
-        }
-    }
+fn read(pid: u32, name: &str, limit: usize) -> io::Result<Vec<u8>> {
+    beginning(File::open(format!("/proc/{pid}/{name}"))?, limit)
 }
 
 /// Whether `error` means that the process has exited, and not that access was refused.
@@ -92,32 +61,16 @@ fn named(error: &io::Error, path: &str) -> io::Error {
 /// # Errors
 /// Returns the system's error if the process has exited or may not be read.
 pub fn variables(pid: u32, names: &[String]) -> io::Result<Vec<Option<Vec<u8>>>> {
-    let file = File::open(format!("/proc/{pid}/environ"))?;
-    let mut entries = BufReader::new(file.take(MAX_ENVIRONMENT));
-    let mut values = vec![None; names.len()];
-    let mut entry = Vec::new();
-    loop {
-        entry.clear();
-        if (&mut entries)
-            .take(MAX_VARIABLE)
-            .read_until(0, &mut entry)?
-            == 0
-        {
-            return Ok(values);
-        }
-        if entry.pop_if(|last| *last == 0).is_none() {
-            entries.skip_until(0)?;
-            continue;
-        }
-        for (name, value) in names.iter().zip(&mut values) {
-            let found = entry.strip_prefix(name.as_bytes());
-            if let Some(found) = found.and_then(|rest| rest.strip_prefix(b"="))
-                && value.is_none()
-            {
-                *value = Some(found.to_vec());
-            }
-        }
-    }
+    let environment = read(pid, "environ", MAX_ENVIRONMENT)?;
+    let value = |name: &String| {
+        let mut entries = environment.split(|&byte| byte == 0);
+        let value = entries.find_map(|entry| {
+            let rest = entry.strip_prefix(name.as_bytes())?;
+            rest.strip_prefix(b"=")
+        });
+        Some(value.filter(|value| value.len() < MAX_VARIABLE)?.to_vec())
+    };
+    Ok(names.iter().map(value).collect())
 }
 
 /// Reads the beginning of the command line of process `pid`: words, each terminated by a zero byte.
@@ -127,7 +80,7 @@ pub fn variables(pid: u32, names: &[String]) -> io::Result<Vec<Option<Vec<u8>>>>
 /// # Errors
 /// Returns the system's error if the process has exited.
 pub fn command_line(pid: u32) -> io::Result<Vec<u8>> {
-    Ok(Limited::read(&format!("/proc/{pid}/cmdline"), MAX_COMMAND_LINE)?.bytes)
+    read(pid, "cmdline", MAX_COMMAND_LINE)
 }
 
 /// Reads the file `name` of process `pid`, for files that the kernel keeps short, and that are not in the
@@ -135,18 +88,41 @@ pub fn command_line(pid: u32) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Returns the system's error if the process has exited or may not be read.
-pub fn short(pid: u32, name: &str) -> io::Result<Vec<u8>> {
-    Ok(Limited::read(&format!("/proc/{pid}/{name}"), MAX_OTHER)?.bytes)
+pub fn short(pid: u32, name: &str) -> io::Result<String> {
+    let bytes = read(pid, name, MAX_OTHER)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The fields of `/proc/PID/stat` behind the name, of which the first is the state; `None` if the process has
-/// exited. A name can have spaces and brackets.
-#[must_use]
-pub fn stat_after_name(pid: u32) -> Option<Vec<String>> {
-    let stat = String::from_utf8_lossy(&short(pid, "stat").ok()?).into_owned();
-    let (_, fields) = stat.rsplit_once(')')?;
-    let fields = fields.split_ascii_whitespace().map(str::to_owned);
-    Some(fields.collect())
+/// Reads the state, times and memory of process or thread `pid`.
+///
+/// # Errors
+/// Returns the system's error if there is none.
+pub fn stat(pid: u32) -> io::Result<Stat> {
+    Stat::from_read(short(pid, "stat")?.as_bytes()).map_err(invalid)
+}
+
+/// Reads the ids and users of process or thread `pid`. A name cannot forge a field: the kernel escapes newlines in
+/// it as `\n`.
+///
+/// # Errors
+/// Returns the system's error if there is none.
+pub fn status(pid: u32) -> io::Result<Status> {
+    Status::from_buf_read(short(pid, "status")?.as_bytes()).map_err(invalid)
+}
+
+/// The id of process or thread `pid` in its own PID namespace.
+///
+/// # Errors
+/// Returns the system's error if there is none.
+pub fn inner_id(pid: u32) -> io::Result<u32> {
+    let inner = status(pid)?.nspid.and_then(|ids| ids.last().copied());
+    Ok(inner
+        .and_then(|inner| u32::try_from(inner).ok())
+        .unwrap_or(pid))
+}
+
+fn invalid(error: ProcError) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 /// A snapshot of all mappings of a process.
@@ -184,12 +160,21 @@ pub struct Mapping<'a> {
 /// Reads `/proc/PID/maps`. The kernel generates the list piecewise: if the process exits or
 /// executes another program meanwhile, the rest is missing without an error. Reading its beginning
 /// again then returns nothing, which is how this is detected.
-fn listed(maps: &File) -> io::Result<Limited> {
-    let read = Limited::of(maps, MAX_MAPS)?;
-    if !read.bytes.is_empty() && maps.read_at(&mut [0], 0)? == 0 {
+fn listed(maps: &File) -> io::Result<Vec<u8>> {
+    let lines = whole_lines(beginning(maps, MAX_MAPS)?, MAX_MAPS);
+    if !lines.is_empty() && maps.read_at(&mut [0], 0)? == 0 {
         return Err(io::Error::new(ErrorKind::NotFound, "the process has ended"));
     }
-    Ok(read)
+    Ok(lines)
+}
+
+/// The lines of a file of which `limit` bytes were read, without one that was cut.
+fn whole_lines(mut lines: Vec<u8>, limit: usize) -> Vec<u8> {
+    if lines.len() == limit {
+        let end = lines.iter().rposition(|&byte| byte == b'\n');
+        lines.truncate(end.map_or(0, |end| end + 1));
+    }
+    lines
 }
 
 impl Mappings {
@@ -200,15 +185,18 @@ impl Mappings {
     pub fn of(pid: u32) -> io::Result<Self> {
         static SAID: Once = Once::new();
         let path = format!("/proc/{pid}/maps");
-        let read = File::open(&path).and_then(|file| listed(&file));
-        let read = read.map_err(|error| named(&error, &path))?;
-        read.warn_if_truncated(&path, &SAID);
-        Ok(Self(read.whole_lines()))
-    }
-
-    /// Size of the kernel's list, bytes.
-    pub fn size_bytes(&self) -> u64 {
-        self.0.len() as u64
+        let lines = File::open(&path).and_then(|file| listed(&file));
+        let lines = lines.map_err(|error| named(&error, &path))?;
+        // A line has a path of 4 KiB at most, each byte of which may be escaped.
+        if lines.len() > MAX_MAPS - (32 << 10) {
+            SAID.call_once(|| {
+                tracing::warn!(
+                    "{path} has more than {} MiB: the rest is not read",
+                    MAX_MAPS >> 20
+                );
+            });
+        }
+        Ok(Self(lines))
     }
 
     /// Mappings in the order of their addresses.
@@ -261,32 +249,25 @@ impl MappingLines {
 }
 
 impl<'a> Mapping<'a> {
-    /// Parses a line `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE NAME`, with all numbers but
-    /// the inode in hexadecimal; `None` if it is malformed.
+    /// Parses a line `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE NAME`; `None` if it is malformed.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
-        let mut rest = line;
-        let mut word = || {
-            let end = rest.iter().position(|&byte| byte == b' ');
-            let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
-            rest = after.strip_prefix(b" ").unwrap_or(after);
-            str::from_utf8(word).ok()
-        };
-        let (start, end) = word()?.split_once('-')?;
-        let permissions = word()?.as_bytes();
-        let offset = word()?;
-        let (major, minor) = word()?.split_once(':')?;
-        let inode = word()?;
-        let hexadecimal = |digits| u64::from_str_radix(digits, 16).ok();
+        let mut spaces = line.iter().enumerate().filter(|(_, byte)| **byte == b' ');
+        let (at, _) = spaces.nth(4)?;
+        // Without the name, which the process chooses: procfs panics at some (`/SYSV`), and takes no other bytes
+        // than UTF-8.
+        let (fields, name) = line.split_at(at + 1);
+        let map = MemoryMaps::from_buf_read(fields).ok()?.0.pop()?;
+        let number = |part: i32| u64::try_from(part).ok();
         Some(Self {
-            start: hexadecimal(start)?,
-            end: hexadecimal(end)?,
-            is_readable: permissions.first() == Some(&b'r'),
-            is_writable: permissions.get(1) == Some(&b'w'),
-            is_code: permissions.get(2) == Some(&b'x'),
-            offset: hexadecimal(offset)?,
-            device: nix::sys::stat::makedev(hexadecimal(major)?, hexadecimal(minor)?),
-            inode: inode.parse().ok()?,
-            name: rest.trim_ascii_start(),
+            start: map.address.0,
+            end: map.address.1,
+            is_readable: map.perms.contains(MMPermissions::READ),
+            is_writable: map.perms.contains(MMPermissions::WRITE),
+            is_code: map.perms.contains(MMPermissions::EXECUTE),
+            offset: map.offset,
+            device: nix::sys::stat::makedev(number(map.dev.0)?, number(map.dev.1)?),
+            inode: map.inode,
+            name: name.trim_ascii_start(),
         })
     }
 
@@ -306,31 +287,6 @@ impl<'a> Mapping<'a> {
     /// Whether it is the kernel's vsyscall page, which every process has without mapping it.
     pub fn is_vsyscall(&self) -> bool {
         self.name == b"[vsyscall]"
-    }
-}
-
-/// A snapshot of `/proc/PID/status`.
-#[derive(Debug)]
-pub struct Status(Vec<u8>);
-
-impl Status {
-    /// Reads the status of process or thread `pid`.
-    ///
-    /// # Errors
-    /// Returns the system's error if there is no such process or thread.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        short(pid, "status").map(Self)
-    }
-
-    /// The value after `NAME:`, trimmed; `None` if there is no such field or it is not UTF-8. A
-    /// process name cannot forge a field: the kernel escapes newlines in it as `\n`.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        let mut lines = self.0.split(|&byte| byte == b'\n');
-        let value = lines.find_map(|line| {
-            let rest = line.strip_prefix(name.as_bytes())?;
-            rest.strip_prefix(b":")
-        })?;
-        Some(str::from_utf8(value).ok()?.trim())
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
-use crate::color::{ColorChoice, Escape, escape};
+use crate::color::{ColorChoice, Piece, pieces};
 
 /// An output that may be a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,20 +115,14 @@ pub fn clear_last(lines: usize) -> io::Result<()> {
     out.flush()
 }
 
-/// Writer that escapes the control characters of ASCII and of Latin-1 (U+0080 to U+009F, two bytes
-/// in UTF-8).
-struct Plain<W> {
+/// Writer that escapes control characters, line by line.
+struct Plain<W: Write> {
     out: W,
     /// Colours pass.
     colored: bool,
-    /// The beginning of an escape sequence that may be a colour.
+    /// The beginning of a line.
     begun: Vec<u8>,
-    /// First byte of a possible two-byte control character.
-    first: Option<u8>,
 }
-
-const LATIN: u8 = 0xc2;
-const ESC: u8 = 0x1b;
 
 impl<W: Write> Plain<W> {
     fn new(out: W, colored: bool) -> Self {
@@ -136,71 +130,57 @@ impl<W: Write> Plain<W> {
             out,
             colored,
             begun: Vec::new(),
-            first: None,
         }
     }
 
-    fn push(&mut self, byte: u8, shown: &mut Vec<u8>) {
-        if !self.colored || (self.begun.is_empty() && byte != ESC) {
-            return self.push_text(byte, shown);
+    fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in pieces(&String::from_utf8_lossy(bytes)) {
+            let shown = match piece {
+                Piece::Style(style) if self.colored => style.to_owned(),
+                Piece::Style(text) | Piece::Text(text) => escaped(text),
+            };
+            self.out.write_all(shown.as_bytes())?;
         }
-        self.begun.push(byte);
-        match escape(&self.begun) {
-            Escape::Begun => {}
-            Escape::Whole => {
-                shown.extend(self.first.take());
-                shown.append(&mut self.begun);
-            }
-            Escape::Other => {
-                self.begun.pop();
-                self.push_begun(shown);
-                match byte {
-                    ESC => self.begun.push(byte),
-                    _ => self.push_text(byte, shown),
-                }
-            }
-        }
+        Ok(())
     }
+}
 
-    /// Writes the beginning of an escape sequence that is no colour.
-    fn push_begun(&mut self, shown: &mut Vec<u8>) {
-        for byte in std::mem::take(&mut self.begun) {
-            self.push_text(byte, shown);
+/// `text` with its control characters, of ASCII and of Latin-1 (U+0080 to U+009F), as escape sequences.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => escaped.push(c),
+            '\u{80}'.. if c.is_control() => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ if c.is_control() => escaped.push_str(&format!("\\x{:02x}", u32::from(c))),
+            _ => escaped.push(c),
         }
     }
-
-    fn push_text(&mut self, byte: u8, shown: &mut Vec<u8>) {
-        let first = self.first.take();
-        match byte {
-            0x80..=0x9f if first.is_some() => shown.extend(format!("\\u{byte:04x}").bytes()),
-            _ => {
-                shown.extend(first);
-                match byte {
-                    b'\n' | b'\t' => shown.push(byte),
-                    0..0x20 | 0x7f => shown.extend(format!("\\x{byte:02x}").bytes()),
-                    LATIN => self.first = Some(byte),
-                    _ => shown.push(byte),
-                }
-            }
-        }
-    }
+    escaped
 }
 
 impl<W: Write> Write for Plain<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut shown = Vec::with_capacity(bytes.len());
-        for &byte in bytes {
-            self.push(byte, &mut shown);
+        self.begun.extend(bytes);
+        if let Some(end) = self.begun.iter().rposition(|&byte| byte == b'\n') {
+            let rest = self.begun.split_off(end + 1);
+            let lines = std::mem::replace(&mut self.begun, rest);
+            self.show(&lines)?;
         }
-        self.out.write_all(&shown)?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let mut shown = Vec::new();
-        self.push_begun(&mut shown);
-        self.out.write_all(&shown)?;
+        let begun = std::mem::take(&mut self.begun);
+        self.show(&begun)?;
         self.out.flush()
+    }
+}
+
+impl<W: Write> Drop for Plain<W> {
+    fn drop(&mut self) {
+        // Nobody is left who could be told of an error.
+        let _ = self.flush();
     }
 }
 
@@ -218,7 +198,7 @@ mod tests {
             for part in said.as_bytes().chunks(size) {
                 plain.write_all(part).unwrap();
             }
-            let shown = String::from_utf8(plain.out).unwrap();
+            let shown = String::from_utf8(plain.out.clone()).unwrap();
             assert_eq!(shown, "a\\x1b[2J\\x0d\\u009b1m\\x7fé線\u{a0}\u{bf}\tb\n");
         }
     }
@@ -233,7 +213,7 @@ mod tests {
                 plain.write_all(part).unwrap();
             }
             plain.flush().unwrap();
-            let shown = String::from_utf8(plain.out).unwrap();
+            let shown = String::from_utf8(plain.out.clone()).unwrap();
             assert_eq!(
                 shown,
                 format!("{red} \\x1b[2J\\x1b\u{1b}[31mé\\u009b31m\\x1b[35m\\x1b")

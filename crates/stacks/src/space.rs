@@ -17,8 +17,7 @@ use super::unwind::{self, UnwindRow, UnwindRule};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
-use gpuprobe_os::budget::MappingBudget;
-use gpuprobe_os::proc::{Mapping, Status};
+use gpuprobe_os::proc::{self, Mapping, Mappings};
 
 /// How long a page in no mapping stays in the cache of unmapped pages.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -39,7 +38,6 @@ pub struct AddressSpaces {
     processes: HashMap<u32, CodeSpace>,
     modules: Modules,
     rules: Rules,
-    budget: MappingBudget,
     memory: ProcessReader,
 }
 
@@ -133,7 +131,6 @@ impl AddressSpaces {
             processes: HashMap::new(),
             modules: Modules::new(reader),
             rules: Rules::default(),
-            budget: MappingBudget::default(),
             memory,
         }
     }
@@ -149,13 +146,12 @@ impl AddressSpaces {
     }
 
     /// Takes a snapshot of the mappings of `pid`: when it is first seen, has mapped a library, or is
-    /// held at exec. The last snapshot is kept if the process has ended, or the time budget of its user is
-    /// spent.
+    /// held at exec. The last snapshot is kept if the process has ended.
     pub fn refresh(&mut self, pid: u32) {
         let space = self.processes.entry(pid).or_default();
         // Before the mappings: a mapping added in between makes the count differ, so it is noticed.
         let exec_pages = exec_pages(pid);
-        let maps = self.budget.read(pid).ok().flatten();
+        let maps = Mappings::of(pid).ok();
         // A zombie has no mappings.
         let Some(maps) = maps.filter(|maps| maps.iter().next().is_some()) else {
             return;
@@ -314,12 +310,10 @@ impl AddressSpaces {
 
 /// Number of executable pages of process `pid`, as counted by the kernel.
 fn exec_pages(pid: u32) -> Option<u64> {
-    let status = Status::of(pid).ok()?;
-    let kib = |name| -> Option<u64> { status.field(name)?.strip_suffix(" kB")?.parse().ok() };
-    // VmExe is the executable, VmLib everything else.
-    let bytes = kib("VmExe")?
-        .checked_add(kib("VmLib")?)?
-        .checked_mul(1024)?;
+    let status = proc::status(pid).ok()?;
+    // One is the executable, the other everything else.
+    let kib = status.vmexe?.checked_add(status.vmlib?)?;
+    let bytes = kib.checked_mul(1024)?;
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
     bytes.checked_div(u64::try_from(page).ok()?)
 }

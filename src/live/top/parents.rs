@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use gpuprobe_os::proc::Status;
+use gpuprobe_os::proc;
 
 /// Processes between a process and its first listed ancestor, at most.
 const MAX_BETWEEN: usize = 64;
@@ -31,7 +31,7 @@ impl Parents {
 fn nearest(pid: u32, listed: &HashSet<u32>) -> Option<u32> {
     let mut next = pid;
     for _ in 0..MAX_BETWEEN {
-        next = Status::of(next).ok()?.field("PPid")?.trim().parse().ok()?;
+        next = u32::try_from(proc::stat(next).ok()?.ppid).ok()?;
         if listed.contains(&next) {
             return Some(next);
         }

@@ -9,7 +9,7 @@ use nix::libc;
 use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid};
 
 use super::{WRITE_ANYWHERE, keep_only_here};
-use crate::proc::Status;
+use crate::proc;
 
 /// File system credentials of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,19 +28,11 @@ impl User {
     /// # Errors
     /// Returns the system's error if the process has exited.
     pub fn of(pid: u32) -> io::Result<Self> {
-        let status = Status::of(pid)?;
-        let numbers = |name| -> Vec<u32> {
-            let field: &str = status.field(name).unwrap_or_default();
-            let numbers = field.split_whitespace();
-            numbers.filter_map(|number| number.parse().ok()).collect()
-        };
-        // The last of real, effective, saved and file system id.
-        let last = |name| numbers(name).last().copied();
-        let missing = || io::Error::other("/proc/PID/status has no user");
+        let status = proc::status(pid)?;
         Ok(Self {
-            uid: last("Uid").ok_or_else(missing)?,
-            gid: last("Gid").ok_or_else(missing)?,
-            groups: numbers("Groups"),
+            uid: status.fuid,
+            gid: status.fgid,
+            groups: status.groups,
         })
     }
 

@@ -13,13 +13,13 @@ fn mappings_of_a_process_that_exits_meanwhile_are_an_error() {
     let (whole, ended) = (open(), open());
     let mut first = [0; 32];
     (&whole).read_exact(&mut first).unwrap();
-    assert!(listed(&whole).unwrap().bytes.len() > 100);
+    assert!(listed(&whole).unwrap().len() > 100);
     (&ended).read_exact(&mut first).unwrap();
     child.kill().unwrap();
     // It is a zombie: for a reaped process, the kernel returns an error.
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
     waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
-    let error = listed(&ended).map(|read| read.bytes).unwrap_err();
+    let error = listed(&ended).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     child.wait().unwrap();
 }
@@ -31,12 +31,13 @@ fn lines() {
           8000-9000 rw-p 00000000 00:00 0 \n\
           9000-a000 ---p 00000000 00:00 0                          [heap]\n\
           a000-b000 r--s 00000000 00:05 7                          /SYSV\xff\n\
+          b000-c000 r--p 00000000 00:05 8                          [stack:\xe7\xb7\x9a\n\
           not a line\n\
           ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]\n"
             .to_vec(),
     );
     let all: Vec<_> = maps.iter().collect();
-    let [library, anonymous, heap, odd, vsyscall] = all[..] else {
+    let [library, anonymous, heap, odd, _, vsyscall] = all[..] else {
         panic!("{all:?}");
     };
     assert_eq!((library.start, library.end), (0x7f00, 0x7fff));
@@ -72,13 +73,11 @@ fn own_mappings_are_read() {
 #[test]
 fn long_files_are_truncated() {
     // The source is endless.
-    let read = Limited::of(io::repeat(b'x'), 4096).unwrap();
-    assert_eq!((read.bytes.len(), read.is_cut), (4096, true));
-    let of = |limit| Limited::of(&b"one\ntwo\n"[..], limit).unwrap();
-    assert!(!of(8).is_cut);
-    assert_eq!(of(8).whole_lines(), b"one\ntwo\n");
-    assert_eq!(of(7).whole_lines(), b"one\n");
-    assert_eq!(of(3).whole_lines(), b"");
+    assert_eq!(beginning(io::repeat(b'x'), 4096).unwrap().len(), 4096);
+    let of = |limit| whole_lines(beginning(&b"one\ntwo\n"[..], limit).unwrap(), limit);
+    assert_eq!(of(9), b"one\ntwo\n");
+    assert_eq!(of(7), b"one\n");
+    assert_eq!(of(3), b"");
 }
 
 #[test]
@@ -103,7 +102,7 @@ fn variables_and_words_of_a_process() {
 
 #[test]
 fn only_exited_processes_are_gone() {
-    let gone = Status::of(u32::MAX).unwrap_err();
+    let gone = status(u32::MAX).unwrap_err();
     assert!(is_gone(&gone));
     let error = |number| is_gone(&io::Error::from_raw_os_error(number));
     assert!(error(nix::libc::ESRCH));
@@ -111,11 +110,31 @@ fn only_exited_processes_are_gone() {
 }
 
 #[test]
-fn fields() {
-    let lines = b"Name:\t\xff\\nVmExe: 1 kB\nVmExe:\t   12 kB\nNSpid:\t7\t1\n";
-    let status = Status(lines.to_vec());
-    assert_eq!(status.field("VmExe"), Some("12 kB"));
-    assert_eq!(status.field("NSpid"), Some("7\t1"));
-    assert_eq!(status.field("Vm"), None);
-    assert_eq!(status.field("Name"), None);
+fn a_process_chooses_its_name() {
+    let mut child = std::process::Command::new("/bin/sh")
+        .args(["-c", r"printf '\377) Z 1 (\n' > /proc/$$/comm; read x"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let named = loop {
+        let stat = stat(pid).unwrap();
+        if stat.comm.ends_with('\n') {
+            break stat;
+        }
+    };
+    assert_eq!(
+        (named.comm.as_str(), named.state),
+        ("\u{fffd}) Z 1 (\n", named.state)
+    );
+    assert!(matches!(named.state, 'R' | 'S'), "{named:?}");
+    assert_eq!(named.ppid, nix::unistd::getpid().as_raw());
+    let status = status(pid).unwrap();
+    assert_eq!(status.ruid, nix::unistd::getuid().as_raw());
+    assert_eq!(
+        inner_id(pid).unwrap(),
+        u32::try_from(status.nspid.unwrap()[0]).unwrap_or(pid)
+    );
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }

@@ -8,7 +8,7 @@ use super::process::Running;
 use crate::AddressSpaces;
 use crate::reader::ProcessMemory;
 use gpuprobe_model::abi::{PYTHON_NONE, RawPython};
-use gpuprobe_os::proc::Status;
+use gpuprobe_os::proc;
 
 /// Maximum number of threads of a process.
 const MAX_THREADS: usize = 4096;
@@ -84,9 +84,7 @@ fn threads_of(pid: u32) -> HashSet<u64> {
     let names = tasks.into_iter().flatten().flatten();
     let own = |task: fs::DirEntry| {
         let tid: u32 = task.file_name().to_str()?.parse().ok()?;
-        let status = Status::of(tid).ok()?;
-        let inner = status.field("NSpid")?.split_whitespace().last()?;
-        inner.parse().ok()
+        Some(u64::from(proc::inner_id(tid).ok()?))
     };
     names.take(MAX_THREADS).filter_map(own).collect()
 }

@@ -151,17 +151,16 @@ impl ReaderProcess {
 
     /// Whether it runs or waits for the processor, not for anything else.
     fn is_runnable(&self) -> bool {
-        self.state().as_deref() == Some("R")
+        self.state() == Some('R')
     }
 
     /// Whether it waits for something else than the processor. One that was stopped (`T`) does not.
     pub(super) fn hangs(&self) -> bool {
-        matches!(self.state().as_deref(), Some("S" | "D"))
+        matches!(self.state(), Some('S' | 'D'))
     }
 
-    fn state(&self) -> Option<String> {
-        let stat = proc::stat_after_name(self.child.as_ref()?.id())?;
-        stat.into_iter().next()
+    fn state(&self) -> Option<char> {
+        Some(proc::stat(self.child.as_ref()?.id()).ok()?.state)
     }
 
     /// The processor's time that it has taken; none that is known of, of a thread.

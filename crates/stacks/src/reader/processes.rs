@@ -66,7 +66,7 @@ struct ProcessKey {
 
 impl ProcessKey {
     fn new(pid: u32) -> Option<Self> {
-        let started = proc::stat_after_name(pid)?.get(19)?.parse().ok()?;
+        let started = proc::stat(pid).ok()?.starttime;
         Some(Self { pid, started })
     }
 }

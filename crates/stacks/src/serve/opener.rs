@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::reader::Wanted;
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::privileges::{self, Capability, User};
-use gpuprobe_os::proc::Status;
+use gpuprobe_os::proc;
 use gpuprobe_os::regular::{
     open_own_in_root, open_regular, open_regular_beneath, open_regular_in_root,
 };
@@ -58,10 +58,7 @@ fn open(wanted: Wanted, folder: Option<&File>) -> io::Result<File> {
 /// The map that process `pid` has written, if there is one. The runtime knows itself by the id that
 /// it has in its own namespace.
 fn open_perf_map(pid: u32) -> io::Result<File> {
-    let status = Status::of(pid)?;
-    let ids = status.field("NSpid").unwrap_or_default();
-    let own = ids.split_ascii_whitespace().next_back();
-    let own = own.and_then(|own| own.parse().ok()).unwrap_or(pid);
+    let own = proc::inner_id(pid)?;
     let path = format!("/tmp/perf-{own}.map");
     open_own_in_root(pid, Path::new(&path))
 }
