@@ -3,15 +3,12 @@
 mod filter;
 
 use filter::filter;
-use std::ffi::{CStr, c_int, c_long, c_void};
-use std::fs::File;
+use std::ffi::c_long;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::libc::{self, siginfo_t};
+use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -25,8 +22,8 @@ const ADDRESSES: u64 = 64 << 30;
 /// Limit of open files.
 const FILES: u64 = 4096;
 
-/// Allowed system calls: memory, I/O on open files, and exit. Calls that take a path are handled in
-/// [`on_path`].
+/// Allowed system calls: memory, I/O on open files, and exit. Calls that take a path
+/// find no file.
 const ALLOWED: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_pread64,
@@ -118,16 +115,14 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// System calls that read a symbolic link: they fail with EINVAL, as for a regular file.
-const ABOUT_LINKS: &[c_long] = &[
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_readlink,
-    libc::SYS_readlinkat,
-];
 /// System calls that stat a file by descriptor or by path, with the index of their flags argument.
 const ABOUT_FILES: [(c_long, u32); 2] = [(libc::SYS_statx, 2), (libc::SYS_newfstatat, 3)];
-/// System calls that stat a file by path only, their first argument: those of glibc before 2.33.
+/// System calls that take a path: there is no such file.
 const ABOUT_PATHS: &[c_long] = &[
+    libc::SYS_openat,
+    libc::SYS_readlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_stat,
     #[cfg(target_arch = "x86_64")]
@@ -138,15 +133,6 @@ const ABOUT_PATHS: &[c_long] = &[
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const ARGUMENTS_AT: u32 = 16;
-
-/// Descriptor that is opened for any path outside `/proc/self/fd`; -1 for none.
-static SUPPLEMENT: AtomicI32 = AtomicI32::new(-1);
-
-/// Makes every path outside `/proc/self/fd` open `file`, until the next call: for a library that opens
-/// the supplementary file itself.
-pub fn set_path_override(file: Option<&File>) {
-    SUPPLEMENT.store(file.map_or(-1, AsRawFd::as_raw_fd), Ordering::Relaxed);
-}
 
 /// Makes the kernel kill this process when its parent exits, and forbids core dumps.
 ///
@@ -161,7 +147,7 @@ pub fn end_with_parent() -> Result<()> {
 }
 
 /// Drops all capabilities, limits the process's own memory to `data_bytes`, and restricts system
-/// calls to reading. Only files that are already open can be opened, as `/proc/self/fd/N`.
+/// calls to reading. No file can be opened.
 ///
 /// # Errors
 /// Returns the kernel's error.
@@ -248,92 +234,5 @@ fn confine_to(data_bytes: u64, role: ConfinedRole) -> Result<()> {
         ConfinedRole::Reader | ConfinedRole::Server => &[],
     };
     privileges::keep_only(kept)?;
-    let flags = SaFlags::SA_SIGINFO | SaFlags::SA_NODEFER;
-    let action = SigAction::new(SigHandler::SigAction(on_path), flags, SigSet::empty());
-    // SAFETY: `on_path` is async-signal-safe.
-    #[allow(unsafe_code)]
-    unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
     filter(role).context("cannot restrict system calls")
-}
-
-/// Handles system calls that take a path: `/proc/self/fd/N` is descriptor N, duplicated without a further
-/// permission check; any other path is [`SUPPLEMENT`], or fails with ENOENT if there is none.
-extern "C" fn on_path(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes the context of the interrupted thread to SA_SIGINFO handlers.
-    #[allow(unsafe_code)]
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    let (call, arguments) = called(registers);
-    // SAFETY: it is the path that this process has passed.
-    #[allow(unsafe_code)]
-    let path = unsafe {
-        let first = ABOUT_PATHS.contains(&call);
-        CStr::from_ptr(arguments[usize::from(!first)] as *const _)
-    };
-    let result = file_at(path.to_bytes()).map_or(-1, |number| {
-        let empty = c"".as_ptr();
-        // SAFETY: makes another number of an open file, or asks about one, with what was passed.
-        #[allow(unsafe_code)]
-        unsafe {
-            let [_, _, second, third, fourth] = arguments;
-            let by_number = c_long::from(libc::AT_EMPTY_PATH);
-            match call {
-                _ if ABOUT_PATHS.contains(&call) => {
-                    libc::syscall(libc::SYS_fstat, number, arguments[1])
-                }
-                libc::SYS_statx => libc::syscall(call, number, empty, by_number, third, fourth),
-                libc::SYS_newfstatat => libc::syscall(call, number, empty, second, by_number),
-                _ => libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3).into(),
-            }
-        }
-    });
-    let result = if result < 0 {
-        i64::from(-libc::ENOENT)
-    } else {
-        result
-    };
-    #[cfg(target_arch = "x86_64")]
-    {
-        registers.gregs[libc::REG_RAX as usize] = result;
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        registers.regs[0] = result.cast_unsigned();
-    }
-}
-
-/// The system call that was not made, and its arguments.
-fn called(registers: &libc::mcontext_t) -> (c_long, [i64; 5]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use libc::{REG_R8, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RSI};
-        let of = |register: c_int| registers.gregs[register as usize];
-        let arguments = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8].map(of);
-        (of(REG_RAX), arguments)
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        let of = |register: usize| registers.regs[register].cast_signed();
-        (of(8), [0, 1, 2, 3, 4].map(of))
-    }
-}
-
-/// The number of the open file that is found at this path.
-fn file_at(path: &[u8]) -> Option<c_int> {
-    if let Some(number) = number_of(path) {
-        return Some(number);
-    }
-    let leads_elsewhere = path
-        .strip_prefix(OPEN_FILES)
-        .is_none_or(|rest| rest.contains(&b'/'));
-    let supplement = SUPPLEMENT.load(Ordering::Relaxed);
-    (leads_elsewhere && supplement >= 0).then_some(supplement)
-}
-
-/// The files that are open.
-const OPEN_FILES: &[u8] = b"/proc/self/fd/";
-
-/// N of `/proc/self/fd/N`.
-fn number_of(path: &[u8]) -> Option<c_int> {
-    let digits = path.strip_prefix(OPEN_FILES)?;
-    str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -14,6 +14,9 @@ use crate::unwind::{FunctionRules, Tables, try_rule};
 /// Symbols of a file, 24 bytes each; the largest libraries have a million.
 const MAX_SYMBOL_BYTES: u64 = 64 << 20;
 
+/// Symbols without a size, such as labels, that may stand behind that of a function within it.
+const MAX_LABELS: usize = 8;
+
 /// A file, of which what was read is kept.
 #[derive(Debug)]
 pub struct ElfFile {
@@ -92,17 +95,20 @@ impl ElfFile {
         bytes <= MAX_SYMBOL_BYTES
     }
 
-    /// The mangled name of the function at `address`.
-    pub(crate) fn symbol(&self, address: u64) -> Option<String> {
+    /// The mangled name of the function at `address`. This may be the debug file of `module`, which has the unwind
+    /// tables.
+    pub(crate) fn symbol(&self, address: u64, module: &Self) -> Option<String> {
         let image = self.image().ok()?;
         let functions = self.functions.get_or_init(|| functions(&image.file));
         let after = functions.partition_point(|function| function.address <= address);
-        let found = functions.get(after.checked_sub(1)?)?;
-        let is_in = address - found.address < found.size;
-        let begins_there = found.size == 0
-            && (address == found.address
-                || self.function(address).map(|f| f.start) == Some(found.address));
-        (is_in || begins_there).then_some(())?;
+        // Assembly code often does not say how large its functions are; the unwind tables do.
+        let contains = |function: &&ElfFunction| match function.size {
+            0 if address == function.address => true,
+            0 => module.function(address).map(|f| f.start) == Some(function.address),
+            size => address - function.address < size,
+        };
+        let before = functions.get(..after)?.iter().rev();
+        let found = before.take(MAX_LABELS).find(contains)?;
         let index = object::SymbolIndex(usize::try_from(found.index).ok()?);
         let name = match found.is_dynamic {
             true => {
@@ -222,7 +228,7 @@ mod tests {
             (0x1090, Some("only")),
             (0x1094, None),
         ] {
-            assert_eq!(file.symbol(address).as_deref(), name, "{address:#x}");
+            assert_eq!(file.symbol(address, &file).as_deref(), name, "{address:#x}");
         }
         assert_eq!(file.function(0x1041), Some(0x1040..0x1060));
         assert_eq!(
@@ -243,7 +249,7 @@ mod tests {
             let table = file.headers.as_mut().unwrap().sections.iter_mut();
             let mut tables = table.filter(|section| section.name == ".symtab");
             tables.next().unwrap().size = size;
-            (file.has_few_symbols(), file.symbol(0x1000).is_some())
+            (file.has_few_symbols(), file.symbol(0x1000, &file).is_some())
         };
         assert_eq!(set(64 << 20), (true, true));
         assert_eq!(set((64 << 20) + 1), (false, false));

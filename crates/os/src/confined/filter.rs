@@ -1,8 +1,8 @@
 //! The seccomp filter.
 
 use super::{
-    ABOUT_FILES, ABOUT_LINKS, ABOUT_PATHS, ALLOWED, ARCHITECTURE, ARCHITECTURE_AT, ARGUMENTS_AT,
-    ConfinedRole, NUMBER_AT,
+    ABOUT_FILES, ABOUT_PATHS, ALLOWED, ARCHITECTURE, ARCHITECTURE_AT, ARGUMENTS_AT, ConfinedRole,
+    NUMBER_AT,
 };
 use nix::libc::{self, sock_filter, sock_fprog};
 use std::ffi::{c_long, c_void};
@@ -41,10 +41,7 @@ fn program(role: ConfinedRole) -> Vec<sock_filter> {
     for call in ALLOWED.iter().chain(role.calls()) {
         program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
     }
-    let no_link = libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned();
-    for call in ABOUT_LINKS {
-        program.extend([unless(number(*call)), answer(no_link)]);
-    }
+    let no_file = libc::SECCOMP_RET_ERRNO | libc::ENOENT.cast_unsigned();
     let by_number = libc::AT_EMPTY_PATH.cast_unsigned();
     for (call, flags) in ABOUT_FILES {
         program.extend([
@@ -58,11 +55,11 @@ fn program(role: ConfinedRole) -> Vec<sock_filter> {
                 ..statement(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, by_number)
             },
             answer(libc::SECCOMP_RET_ALLOW),
-            answer(libc::SECCOMP_RET_TRAP),
+            answer(no_file),
         ]);
     }
-    for call in ABOUT_PATHS.iter().chain([&libc::SYS_openat]) {
-        program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_TRAP)]);
+    for call in ABOUT_PATHS {
+        program.extend([unless(number(*call)), answer(no_file)]);
     }
     program.push(answer(libc::SECCOMP_RET_KILL_PROCESS));
     program

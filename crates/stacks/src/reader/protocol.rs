@@ -60,7 +60,7 @@ pub(crate) struct WantedNames {
 }
 
 /// A function at some place of a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SymbolName {
     /// Name of the function, as in the file.
     pub function: String,

@@ -4,21 +4,21 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::names::SymbolFile;
 use crate::elf::LoadSegment;
 use crate::elf_file::ElfFile;
 use crate::functions;
 use crate::python::interpreter::PythonFile;
 use crate::python::storage::Storage;
 use crate::reader::{ReaderRequest, SentFunction, SymbolName, WantedNames};
+use crate::symbols::debug_info::{DebugInfo, names_at};
 use crate::symbols::perf_map::PerfMaps;
 use crate::symbols::variable::Variables;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_os::channel::Channel;
-use gpuprobe_os::confined;
 
 /// Bytes of a debug link: a file name and a checksum.
 const LINK_LIMIT: u64 = 4096;
@@ -46,10 +46,9 @@ pub(super) fn serve(channel: &Channel) {
 /// Files read so far.
 #[derive(Default)]
 pub(super) struct Served {
-    files: HashMap<u64, ElfFile>,
+    files: HashMap<u64, Rc<ElfFile>>,
     variables: HashMap<u64, Variables>,
-    /// One for each file with symbols: it keeps the file.
-    libraries: HashMap<u64, SymbolFile>,
+    debug_info: HashMap<u64, Option<DebugInfo>>,
     perf_maps: PerfMaps,
 }
 
@@ -63,18 +62,18 @@ impl Served {
         let answer = match request {
             ReaderRequest::Open(number) => {
                 let file = file.ok_or(ErrorKind::InvalidInput)?;
-                self.files.insert(number, ElfFile::of(file));
+                self.files.insert(number, Rc::new(ElfFile::of(file)));
                 return Ok(None);
             }
             ReaderRequest::Close(number) => {
                 self.files.remove(&number);
                 self.variables.remove(&number);
-                self.libraries.remove(&number);
+                self.debug_info.remove(&number);
                 return Ok(None);
             }
             ReaderRequest::CloseAll => {
                 self.files.clear();
-                self.libraries.clear();
+                self.debug_info.clear();
                 self.variables.clear();
                 return Ok(None);
             }
@@ -91,7 +90,7 @@ impl Served {
         answer.map(Some)
     }
 
-    fn file(&self, number: u64) -> io::Result<&ElfFile> {
+    fn file(&self, number: u64) -> io::Result<&Rc<ElfFile>> {
         let file = self.files.get(&number);
         file.ok_or_else(|| ErrorKind::InvalidInput.into())
     }
@@ -107,7 +106,7 @@ impl Served {
                 encoded(&text_of(functions::rendezvous(self.file(number)?)))
             }
             ReaderRequest::Rules(number, address) => encoded(&self.file(number)?.rules(address)),
-            ReaderRequest::Symbol(number, address) => encoded(&self.file(number)?.symbol(address)),
+            ReaderRequest::Symbol(number, address) => encoded(&self.symbol(number, address)?),
             ReaderRequest::Interpreter(number) => encoded(&PythonFile::of(self.file(number)?)),
             ReaderRequest::Storage(number) => encoded(&Storage::of(self.file(number)?)),
             ReaderRequest::DebugLink(number) => encoded(&debug_link(self.file(number)?)),
@@ -117,21 +116,22 @@ impl Served {
         })
     }
 
+    fn symbol(&self, number: u64, address: u64) -> io::Result<Option<String>> {
+        let file = self.file(number)?;
+        Ok(file.symbol(address, file))
+    }
+
     fn names(&mut self, names: &WantedNames) -> Option<Vec<SymbolName>> {
         let module = self.files.get(&names.module)?;
         let supplement = names.supplement.and_then(|number| self.files.get(&number));
-        confined::set_path_override(supplement.map(ElfFile::file));
-        let named = names.files.iter().find_map(|number| {
+        names.files.iter().find_map(|number| {
             let file = self.files.get(number)?;
-            // It knows files by their descriptors, which will be those of others.
-            let library = self
-                .libraries
-                .entry(*number)
-                .or_insert_with(SymbolFile::new);
-            library.look_up(file, module, names.address, names.with_details)
-        });
-        confined::set_path_override(None);
-        named
+            let debug_info = names.with_details.then(|| {
+                let read = || DebugInfo::of(file, supplement);
+                self.debug_info.entry(*number).or_insert_with(read).as_ref()
+            });
+            names_at(file, debug_info.flatten(), module, names.address)
+        })
     }
 
     fn variable(&mut self, number: u64, name: &str) -> Option<u64> {
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn everything_is_asked_about_a_file() {
-        // 64 addresses have a symbol and, in the first half, rules; the variable has a size.
+        // 64 addresses have a symbol, a name and, in the first half, rules; the variable has a size.
         let sample = ElfSample::default()
             .code(0x1000, &[0xc3; 128])
             .symbols(true, &[("table_", 0x2000, 8, DATA)])
@@ -378,6 +378,6 @@ mod tests {
         let of_file = try_all(&sample.bytes()).unwrap();
         let none = ElfSample::default().code(0x1000, &[0xc3; 128]);
         let of_none = try_all(&none.bytes()).unwrap();
-        assert_eq!((of_file, of_none), (7 + 64 + 32, 6));
+        assert_eq!((of_file, of_none), (7 + 64 + 32 + 64, 6));
     }
 }

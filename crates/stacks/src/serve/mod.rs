@@ -2,7 +2,6 @@
 //! asks them); tests and fuzz targets run them on a thread.
 
 mod files;
-mod names;
 mod on_thread;
 mod opener;
 mod processes;

@@ -1,6 +1,7 @@
 //! Symbolisation: frames of locations, names of kernels, sizes of variables.
 
 mod debug_file;
+pub(crate) mod debug_info;
 pub(crate) mod demangle;
 mod host_files;
 pub(crate) mod perf_map;
