@@ -8,7 +8,6 @@ status is 1 if a check failed.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -54,27 +53,13 @@ def cpu_seconds(pid):
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def with_prober(pid):
-    """gpuprobe and the child that keeps its probes."""
-    found = [pid]
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with contextlib.suppress(OSError):  # one that reads files may have ended
-            if Path(f"/proc/{child}/comm").read_text() == "gpuprobe-prober\n":
-                found.append(int(child))
-    return found
-
-
 def sample(pid, start):
-    processes = with_prober(pid)
-    held = {kind: set() for kind in bpf_objects.KINDS}
-    for process in processes:
-        for kind, ids in bpf_objects.held_by(process).items():
-            held[kind] |= ids
+    held = bpf_objects.held_by(pid)
     return {
         "seconds": time.monotonic() - start,
         "rss_mb": anonymous_mb(pid),
-        "cpu_s": sum(map(cpu_seconds, processes)),
-        "descriptors": sum(len(os.listdir(f"/proc/{process}/fd")) for process in processes),
+        "cpu_s": cpu_seconds(pid),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
         **{kind: len(ids) for kind, ids in held.items()},
     }, held
 

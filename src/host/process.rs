@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use anyhow::{Context, bail};
+use nix::unistd::{SysconfVar, sysconf};
 
 use super::{FileId, LibraryRole, MappedLibrary};
 use gpuprobe_model::event::Task;
@@ -101,17 +101,6 @@ pub struct MappedFiles {
     seen: HashSet<MappingId>,
 }
 
-/// Result of a step of a scan.
-#[derive(Debug)]
-pub enum MapsStep {
-    /// A file, each once per scan.
-    Found(Mapped),
-    /// The time is over; the scan can be continued.
-    OutOfTime,
-    /// The scan is complete.
-    End,
-}
-
 impl MappedFiles {
     /// Begins to scan process `pid`.
     ///
@@ -125,21 +114,16 @@ impl MappedFiles {
         })
     }
 
-    /// Continues to the next file, or until `until`.
+    /// The next mapping: the file, if it may be a library and comes the first time; the outer `None` is the end.
     ///
     /// # Errors
     /// Returns an error if the process has ended.
-    pub fn on(&mut self, until: Option<Instant>) -> io::Result<MapsStep> {
-        while let Some(mapping) = self.lines.read()? {
-            let found = mapping.and_then(|mapping| mapped_file(self.pid, &mapping));
-            if let Some(found) = found.filter(|found| self.seen.insert(found.id)) {
-                return Ok(MapsStep::Found(found));
-            }
-            if until.is_some_and(|until| Instant::now() > until) {
-                return Ok(MapsStep::OutOfTime);
-            }
-        }
-        Ok(MapsStep::End)
+    pub fn read(&mut self) -> io::Result<Option<Option<Mapped>>> {
+        let Some(mapping) = self.lines.read()? else {
+            return Ok(None);
+        };
+        let found = mapping.and_then(|mapping| mapped_file(self.pid, &mapping));
+        Ok(Some(found.filter(|found| self.seen.insert(found.id))))
     }
 }
 
@@ -150,8 +134,8 @@ impl MappedFiles {
 pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
     let mut scan = MappedFiles::at(pid)?;
     let mut found = Vec::new();
-    while let MapsStep::Found(mapped) = scan.on(None)? {
-        found.push(mapped);
+    while let Some(mapped) = scan.read()? {
+        found.extend(mapped);
     }
     Ok(found)
 }
@@ -222,6 +206,14 @@ impl ProcessHandle {
         })
     }
 
+    /// When it started, on `CLOCK_BOOTTIME`, to a hundredth of a second.
+    pub fn start_boot_ns(&self) -> u64 {
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+        let ticks_per_second = u64::try_from(ticks).unwrap_or_default().max(1);
+        self.start_ticks
+            .saturating_mul(1_000_000_000 / ticks_per_second)
+    }
+
     /// Whether it is running; true if that cannot be read.
     pub fn is_alive(&self) -> bool {
         self.lives_by(&proc::stat(self.pid))
@@ -275,28 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_can_be_interrupted() {
-        let found = |until: &dyn Fn() -> Option<Instant>| {
-            let mut scan = MappedFiles::at(std::process::id()).unwrap();
-            let (mut found, mut breaks) = (Vec::new(), 0);
-            loop {
-                match scan.on(until()).unwrap() {
-                    MapsStep::Found(mapped) => found.push(mapped.path),
-                    MapsStep::OutOfTime => breaks += 1,
-                    MapsStep::End => return (found, breaks),
-                }
-            }
-        };
-        let (at_once, breaks) = found(&|| None);
-        assert!(
-            at_once
-                .iter()
-                .any(|path| LibraryRole::of(path) == Some(LibraryRole::Loader))
-        );
-        assert_eq!(breaks, 0);
-        let (in_parts, breaks) = found(&|| Some(Instant::now()));
-        assert_eq!(in_parts, at_once);
-        assert!(breaks > 3);
+    fn the_loader_of_this_process_is_found_once() {
+        let found = mapped(std::process::id()).unwrap();
+        let loaders = found.iter().filter(|it| it.role == LibraryRole::Loader);
+        assert_eq!(loaders.count(), 1);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Collector {
     ///
     /// # Errors
     /// Returns an error if another injection library is set, or the file cannot be written or probed.
-    pub(super) fn start(collect: &CollectorSettings, probe: &mut Probe) -> Result<Self> {
+    pub(super) fn start(collect: &CollectorSettings, probe: &Probe) -> Result<Self> {
         if let Some(other) = std::env::var_os(INJECTION_VARIABLE) {
             bail!(
                 "{INJECTION_VARIABLE} is set to {}: the CUDA driver loads one such library only, so \
@@ -51,13 +51,12 @@ impl Collector {
             offset: library.batch_offset(),
             cookie: 0,
         };
-        let mut plan = probe.plan();
-        let attached = plan.add(Purpose::Batches, vec![point], &[]);
-        plan.attach(library.file()).with_context(|| {
+        let file = library.file().context("its file is not open")?;
+        let attached = probe.attach(Purpose::Batches, file, &[point], &[]);
+        probe.keep(attached.with_context(|| {
             let path = library.path().display();
             format!("cannot probe the collector in {path}")
-        })?;
-        probe.keep(None, attached);
+        })?);
         Ok(Self {
             library,
             settings: WireSettings {

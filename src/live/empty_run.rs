@@ -18,10 +18,12 @@ pub struct LoadedLayers {
 }
 
 impl LoadedLayers {
-    /// Records that a process has mapped a library of `layer`.
-    pub(super) fn add(&mut self, layer: Layer) {
+    /// Records that a process has mapped a library of `layer`. Returns whether that is new.
+    pub(crate) fn add(&mut self, layer: Layer) -> bool {
+        let before = *self;
         self.runtime |= layer == Layer::Runtime;
         self.driver |= layer == Layer::Driver;
+        *self != before
     }
 
     fn any(self) -> bool {

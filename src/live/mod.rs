@@ -4,9 +4,7 @@ mod announce;
 mod collector;
 mod command;
 mod descriptors;
-mod discovery;
 mod empty_run;
-mod files;
 mod filter;
 mod guard;
 mod hook;
@@ -15,25 +13,21 @@ mod limits;
 mod name;
 mod output;
 mod own_use;
-mod queries;
 mod recorder;
-mod release;
 mod run;
 mod samples;
-mod scan_queue;
-mod scanned;
 mod screen;
 mod serving;
 mod signals;
 mod sink;
 mod stacks;
 mod top;
-mod tracer;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::discovery::Tracer;
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
@@ -47,13 +41,13 @@ use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_top::ScreenConfig;
 
 pub use collector::CollectorSettings;
+pub use empty_run::LoadedLayers;
 pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;
 pub use name::RecordingName;
 pub use run::run;
 pub use serving::ServeConfig;
-pub use tracer::Tracer;
 
 /// The processes to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::discovery::Orders;
 use crate::host::process;
-use crate::probe::{AttachId, Attached, Probe};
+use crate::probe::Probe;
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::event::Task;
@@ -40,6 +41,10 @@ pub(super) struct StackState {
     pub(super) frames: KnownFrames,
     /// Probes on the destructors of code objects.
     destructors: HashMap<ModuleId, Destructor>,
+    /// Has them attached and detached.
+    orders: Orders,
+    /// Number of destructors so far.
+    ordered: u32,
     /// The interpreter layouts given to the kernel side, with the time in ns, by process id.
     entered: HashMap<u32, (RawPython, u64)>,
     /// Answers received but not processed.
@@ -64,10 +69,10 @@ pub(super) struct StackState {
 
 /// A probe on the destructor of an interpreter's code objects.
 struct Destructor {
-    /// `None` if it cannot be attached.
-    attached: Option<Attached>,
-    /// The request to attach it, until it is answered.
-    request: Option<AttachId>,
+    /// Its number in orders to the discovery thread.
+    id: u32,
+    /// False until it is attached, and if it cannot be.
+    is_probed: bool,
     /// Processes that run the interpreter.
     users: HashSet<u32>,
 }
@@ -78,6 +83,7 @@ impl StackState {
         with_python: bool,
         reader: FileReader,
         memory: ProcessReader,
+        orders: Orders,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             store: StackStore::new(with_python, reader, memory),
@@ -85,6 +91,8 @@ impl StackState {
             files: HashMap::new(),
             entered: HashMap::new(),
             destructors: HashMap::new(),
+            orders,
+            ordered: 0,
             frames: KnownFrames::default(),
             arrived: Vec::new(),
             asked: HashSet::new(),
@@ -206,7 +214,7 @@ impl StackState {
         for (pid, running) in updates.interpreters {
             self.keep_files(pid);
             let python = RawPython {
-                generation: self.generation_of(pid, &running, probe),
+                generation: self.generation_of(pid, &running),
                 ..running.raw
             };
             if self.knows_interpreter(pid, &python) {

@@ -1,17 +1,28 @@
 //! Attaching BPF programs to functions of a file, given by file offset.
 
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
-use serde::{Deserialize, Serialize};
+use nix::sys::resource::{Resource, getrlimit, rlim_t};
 
 use super::kind::AttachKind;
+use super::load::Probe;
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_stacks::functions::FunctionInFile;
 
+/// Maximum number of processes to which probes are restricted. More are told apart by the BPF programs, and
+/// the other users of the library pay for a trap.
+const MOST_PIDS: usize = 8;
+/// The number for all processes.
+const ALL: i32 = -1;
+/// Number of threads that attach or detach in parallel.
+const AT_A_TIME: usize = 32;
+
 /// A function to probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbePoint {
     /// File offset of its first instruction.
     pub offset: u64,
@@ -28,84 +39,207 @@ impl From<&FunctionInFile> for ProbePoint {
     }
 }
 
-/// Number of a file's probes, under which they are released together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileProbes(pub u32);
-
-/// Attaches `program` to all `points` of the file at `path`, in process `pid` or, for -1, in all.
-pub(super) fn attach(
-    program: &ProgramMut<'_>,
-    kind: AttachKind,
-    path: &str,
-    points: &[ProbePoint],
-    pid: i32,
-    is_return: bool,
-) -> Result<Vec<Link>> {
-    if !kind.is_one_by_one() {
-        let opts = UprobeMultiOpts {
-            offsets: points.iter().map(|p| p.offset as usize).collect(),
-            cookies: points.iter().map(|p| p.cookie).collect(),
-            retprobe: is_return,
-            session: kind == AttachKind::Session,
-            ..Default::default()
-        };
-        let link = program.attach_uprobe_multi_with_opts(pid, path, "", opts)?;
-        return Ok(vec![link]);
-    }
-    attach_each(program, path, points, pid, is_return)
+/// Purpose of probes, which determines their programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Entry and return of calls.
+    Calls,
+    /// Functions of which only the entry matters: launches and stream operations.
+    Entries,
+    /// Functions of frameworks' allocators: entry only, with the call stack.
+    Tensors,
+    /// Static probes of an allocator for requested sizes. They have no points.
+    Requests,
+    /// The function of a collector that takes its batches.
+    Batches,
+    /// The destructor of an interpreter's code objects.
+    CodeDealloc,
+    /// The dynamic loader's rendezvous.
+    Rendezvous,
 }
 
-/// Number of threads that attach or detach in parallel.
-pub(super) const AT_A_TIME: usize = 32;
-
-/// A program attached by several threads.
-struct SharedProgram<'a>(&'a ProgramMut<'a>);
-
-// SAFETY: attaching only reads the loaded program, whose descriptor and type no longer change, and
-// writes to nothing shared with another attachment.
-#[allow(unsafe_code)]
-unsafe impl Sync for SharedProgram<'_> {}
-
-impl SharedProgram<'_> {
-    fn attach(&self, pid: i32, path: &str, point: ProbePoint, is_return: bool) -> Result<Link> {
-        let opts = UprobeOpts {
-            cookie: point.cookie,
-            retprobe: is_return,
-            ..Default::default()
-        };
-        let offset = point.offset as usize;
-        Ok(self.0.attach_uprobe_with_opts(pid, path, offset, opts)?)
-    }
-}
-
-/// Attaches one by one on several threads: the kernel waits for a grace period each time, and
-/// parallel waits share it.
-fn attach_each(
-    program: &ProgramMut<'_>,
-    path: &str,
-    points: &[ProbePoint],
-    pid: i32,
-    is_return: bool,
-) -> Result<Vec<Link>> {
-    let program = SharedProgram(program);
-    let share = points.len().div_ceil(AT_A_TIME).max(1);
-    thread::scope(|scope| {
-        let program = &program;
-        let attach = |some: &[ProbePoint]| -> Result<Vec<Link>> {
-            let one = |&point| program.attach(pid, path, point, is_return);
-            some.iter().map(one).collect()
-        };
-        let threads: Vec<_> = points
-            .chunks(share)
-            .map(|some| scope.spawn(move || attach(some)))
-            .collect();
-        let mut links = Vec::with_capacity(points.len());
-        for thread in threads {
-            let attached = thread.join();
-            links.extend(attached.map_err(|_| anyhow!("a thread that attaches panicked"))??);
+impl Probe {
+    /// Attaches to `points` of `file`, in all processes or, if there are any, in `pids`. The kernel may take long.
+    ///
+    /// # Errors
+    /// Returns the kernel's error, or an error if few descriptors are left.
+    pub fn attach(
+        &self,
+        purpose: Purpose,
+        file: &File,
+        points: &[ProbePoint],
+        pids: &[i32],
+    ) -> Result<Vec<Link>> {
+        let number = file.as_raw_fd();
+        if is_crowded(number) {
+            bail!("too many files are open; raise the limit (ulimit -n)");
+        }
+        let path = format!("/proc/self/fd/{number}");
+        let pids = self.only_in(pids);
+        let mut links = Vec::new();
+        for &pid in &pids {
+            match self.attach_in(pid, purpose, &path, points) {
+                Ok(attached) => links.extend(attached),
+                // The others are traced all the same.
+                Err(error) if pids.len() > 1 && is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(links)
-    })
+    }
+
+    fn attach_in(
+        &self,
+        pid: i32,
+        purpose: Purpose,
+        path: &str,
+        points: &[ProbePoint],
+    ) -> Result<Vec<Link>> {
+        if purpose == Purpose::Requests {
+            let program = &self.skeleton.progs.tensor_request;
+            return Ok(vec![program.attach_usdt(pid, path, "pytorch", "malloc")?]);
+        }
+        let mut links = Vec::new();
+        for (index, (program, is_return)) in self.programs(purpose).into_iter().enumerate() {
+            if self.kind.is_one_by_one() {
+                links.extend(self.attach_each(pid, (purpose, index), path, points)?);
+                continue;
+            }
+            let has_session = matches!(purpose, Purpose::Calls | Purpose::Tensors);
+            let opts = UprobeMultiOpts {
+                offsets: points.iter().map(|p| p.offset as usize).collect(),
+                cookies: points.iter().map(|p| p.cookie).collect(),
+                retprobe: is_return,
+                session: has_session && self.kind == AttachKind::Session,
+                ..Default::default()
+            };
+            links.push(program.attach_uprobe_multi_with_opts(pid, path, "", opts)?);
+        }
+        Ok(links)
+    }
+
+    /// Attaches one of the programs for a purpose one by one on several threads: the kernel waits for a grace period
+    /// each time, and parallel waits share it.
+    fn attach_each(
+        &self,
+        pid: i32,
+        (purpose, index): (Purpose, usize),
+        path: &str,
+        points: &[ProbePoint],
+    ) -> Result<Vec<Link>> {
+        let attach = |some: &[ProbePoint]| -> Result<Vec<Link>> {
+            let (program, retprobe) = self.programs(purpose).swap_remove(index);
+            let one = |point: &ProbePoint| {
+                let opts = UprobeOpts {
+                    cookie: point.cookie,
+                    retprobe,
+                    ..Default::default()
+                };
+                Ok(program.attach_uprobe_with_opts(pid, path, point.offset as usize, opts)?)
+            };
+            some.iter().map(one).collect()
+        };
+        let share = points.len().div_ceil(AT_A_TIME).max(1);
+        thread::scope(|scope| {
+            let threads: Vec<_> = points
+                .chunks(share)
+                .map(|some| scope.spawn(move || attach(some)))
+                .collect();
+            let mut links = Vec::with_capacity(points.len());
+            for thread in threads {
+                let attached = thread.join();
+                links.extend(attached.map_err(|_| anyhow!("a thread that attaches panicked"))??);
+            }
+            Ok(links)
+        })
+    }
+
+    /// The programs for a purpose, each with whether it is for the return; a session has one for both. Returns first:
+    /// an entry without its return would never complete.
+    fn programs(&self, purpose: Purpose) -> Vec<(&ProgramMut<'static>, bool)> {
+        let progs = &self.skeleton.progs;
+        let (on_return, entry) = match self.kind {
+            AttachKind::Session => (None, &progs.call_session),
+            AttachKind::Multi => (Some(&progs.call_return_multi), &progs.call_entry_multi),
+            AttachKind::Perf => (Some(&progs.call_return_perf), &progs.call_entry_perf),
+        };
+        let (multi, perf) = match purpose {
+            Purpose::Calls => {
+                let on_return = on_return.map(|program| (program, true));
+                return on_return.into_iter().chain([(entry, false)]).collect();
+            }
+            Purpose::Tensors => (entry, entry),
+            Purpose::Batches => (&progs.batch_multi, &progs.batch_perf),
+            Purpose::CodeDealloc => (&progs.code_gone_multi, &progs.code_gone_perf),
+            Purpose::Rendezvous => (&progs.rendezvous_multi, &progs.rendezvous_perf),
+            Purpose::Entries | Purpose::Requests => (&progs.entry_multi, &progs.entry_perf),
+        };
+        let program = if self.kind.is_one_by_one() {
+            perf
+        } else {
+            multi
+        };
+        vec![(program, false)]
+    }
+
+    /// Attaches to starts, names and ends of processes; `with_children`, children of targets are targets.
+    pub(super) fn attach_tasks(&self, with_children: bool) -> Result<Vec<Link>> {
+        let progs = &self.skeleton.progs;
+        let mut tracepoints = vec![
+            (&progs.task_exit, "sched_process_exit"),
+            (&progs.task_exec, "sched_process_exec"),
+            (&progs.task_rename, "task_rename"),
+        ];
+        if with_children {
+            tracepoints.push((&progs.task_fork, "sched_process_fork"));
+        }
+        let attach = |(program, name): (&ProgramMut<'_>, &str)| {
+            let attached = program.attach_raw_tracepoint(name);
+            attached.with_context(|| format!("cannot attach to the raw tracepoint {name}"))
+        };
+        tracepoints.into_iter().map(attach).collect()
+    }
+
+    /// The processes to restrict the probes to, -1 for none, if the kernel can and they are few; the
+    /// self-test restricts them to this process to find out.
+    fn only_in(&self, pids: &[i32]) -> Vec<i32> {
+        let can = self.filters_processes || *pids == [std::process::id().cast_signed()];
+        // Each has its own links, which are attached and detached one after the other for perf events.
+        let most = if self.kind.is_one_by_one() {
+            1
+        } else {
+            MOST_PIDS
+        };
+        match pids.len() {
+            1.. if can && pids.len() <= most => pids.to_vec(),
+            _ => vec![ALL],
+        }
+    }
+}
+
+/// Detaches. The kernel waits for a grace period for each link; parallel removals share it.
+pub fn detach(mut links: Vec<Link>) {
+    let share = links.len().div_ceil(AT_A_TIME).max(1);
+    thread::scope(|scope| {
+        while !links.is_empty() {
+            let some = links.split_off(links.len().saturating_sub(share));
+            scope.spawn(move || drop(some));
+        }
+    });
+}
+
+/// Whether a descriptor of this number, the lowest that was free, leaves too few for the probes of a file: three
+/// quarters of the limit are in use.
+fn is_crowded(descriptor: RawFd) -> bool {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE);
+    let number = rlim_t::try_from(descriptor).unwrap_or_default();
+    limit.is_ok_and(|(soft, _)| number >= soft / 4 * 3)
+}
+
+/// Whether the process to attach to has ended. The library's error hides the number.
+fn is_gone(error: &anyhow::Error) -> bool {
+    let gone = std::io::Error::from_raw_os_error(nix::libc::ESRCH).to_string();
+    error.chain().any(|cause| cause.to_string() == gone)
 }
 
 /// File offset in this executable of the code at `address`.

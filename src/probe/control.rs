@@ -62,12 +62,8 @@ impl Probe {
 
     /// Marks the end of the initial attach: threads that start from now on are traced from their first
     /// call.
-    ///
-    /// # Errors
-    /// Returns an error if the globals are not mapped.
-    pub fn all_attached(&mut self) -> Result<()> {
-        self.bss()?.attached_boot_ns = clock::boot_ns();
-        Ok(())
+    pub fn all_attached(&self) {
+        self.bss().attached_boot_ns = clock::boot_ns();
     }
 
     /// Marks the dynamic loader of `image` as probed: an exec of it needs no scan for a while.
@@ -91,14 +87,24 @@ impl Probe {
         }
     }
 
-    /// Announces a scan of process `pid`: files that it maps from now on cause another notice.
-    pub fn scan_begins(&self, pid: u32) {
+    /// Announces a scan of process `pid`: files that it maps from now on cause another notice. Returns the time on
+    /// `CLOCK_BOOTTIME` since which it may have mapped some: its last notice, or the start of its program.
+    pub fn scan_begins(&self, pid: u32) -> Option<u64> {
+        let noticed = time_in(&self.skeleton.maps.noticed, pid);
         // Absent after an exec or exit.
         let _ = self.skeleton.maps.noticed.delete(&pid.to_ne_bytes());
+        let since_boot = clock::boot_ns().saturating_sub(clock::monotonic_ns());
+        let noticed = noticed.map(|monotonic_ns| monotonic_ns + since_boot);
+        noticed.or_else(|| self.program_start(pid))
+    }
+
+    /// When process `pid` executed its program, on `CLOCK_BOOTTIME`, if it did so during tracing.
+    pub fn program_start(&self, pid: u32) -> Option<u64> {
+        time_in(&self.skeleton.maps.programs, pid)
     }
 
     /// Records that process `pid` may have called a library before it was probed.
-    pub fn attached_late(&mut self, pid: u32) {
+    pub fn attached_late(&self, pid: u32) {
         let now = clock::boot_ns();
         let late = &self.skeleton.maps.late_views;
         let updated = late.update(&pid.to_ne_bytes(), &now.to_ne_bytes(), MapFlags::ANY);
@@ -108,10 +114,7 @@ impl Probe {
             tracing::debug!(
                 "all processes are marked as attached late, no room for {pid}: {error}"
             );
-            match self.bss() {
-                Ok(settings) => settings.attached_boot_ns = now,
-                Err(error) => tracing::warn!("devices of process {pid} may be wrong: {error:#}"),
-            }
+            self.bss().attached_boot_ns = now;
         }
     }
 
@@ -120,7 +123,7 @@ impl Probe {
     ///
     /// # Errors
     /// Returns an error if a map cannot be read or changed.
-    pub fn launches(&mut self, mut take: impl FnMut(RawLaunchKey, u64, u64) -> bool) -> Result<()> {
+    pub fn launches(&self, mut take: impl FnMut(RawLaunchKey, u64, u64) -> bool) -> Result<()> {
         let map = &self.skeleton.maps.launches;
         let mut done_with = Vec::new();
         for bytes in map.keys() {
@@ -208,9 +211,8 @@ impl Probe {
     }
 
     /// Losses of the kernel side so far.
-    pub fn lost(&mut self) -> Lost {
-        self.bss()
-            .map_or(Lost::default(), |bss| lost::all(&bss.losses))
+    pub fn lost(&self) -> Lost {
+        lost::all(&self.bss().losses)
     }
 
     /// Losses of the kernel side by process.
@@ -222,9 +224,10 @@ impl Probe {
         };
         map.keys().filter_map(loss).collect()
     }
+}
 
-    pub(super) fn bss(&mut self) -> Result<&mut super::skeleton::types::bss> {
-        let bss = self.skeleton.maps.bss_data.as_deref_mut();
-        bss.context("the BPF object has no mapped globals")
-    }
+/// The time of process `pid` in a map of times.
+fn time_in(times: &impl MapCore, pid: u32) -> Option<u64> {
+    let value = times.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??;
+    Some(u64::from_ne_bytes(value.try_into().ok()?))
 }

@@ -4,18 +4,18 @@ use super::configure::{configure, set_ring_sizes};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
 use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapType, OpenObject, ProgramType, libbpf_sys};
+use libbpf_rs::{Link, MapType, OpenObject, ProgramType, libbpf_sys};
 use zerocopy::FromZeros;
 
-use super::attach::{self, FileProbes, ProbePoint};
+use super::attach::{self, ProbePoint, Purpose};
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
-use super::prober::{Attached, Prober, Purpose};
-use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder};
+use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, types};
 use crate::probe::StackMode;
 use gpuprobe_cuda::table;
 use gpuprobe_model::abi::RawCode;
@@ -57,26 +57,21 @@ pub struct LoadSettings {
     pub map_entries: Vec<MapEntries>,
 }
 
-/// The loaded programs; dropping it detaches them.
+/// The loaded programs and their maps, which several threads use.
 pub struct Probe {
     /// Kind of attachment in use.
     pub kind: AttachKind,
     pub(super) stacks: StackMode,
     pub(super) batches: bool,
-    kept: Vec<(Option<FileProbes>, Attached)>,
-    pub(super) prober: Prober,
+    /// Links of the whole session.
+    kept: Mutex<Vec<Link>>,
     /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
     /// the programs check the process.
     pub(super) filters_processes: bool,
+    bss: Mutex<&'static mut types::bss>,
     pub(super) skeleton: GpuprobeSkel<'static>,
     /// The kinds that failed, with their errors, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        self.detach();
-    }
 }
 
 impl Probe {
@@ -129,37 +124,25 @@ impl Probe {
             .iter()
             .try_for_each(|map| map.apply(open.open_object_mut()))?;
         set_ring_sizes(&mut open)?;
-        let skeleton = open
+        let mut skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;
-        let (prober, skeleton) = Prober::start(kind, skeleton)?;
+        let bss = skeleton.maps.bss_data.take();
         let mut probe = Self {
             kind,
             stacks: settings.stacks,
             batches: settings.batches,
-            kept: Vec::new(),
-            prober,
+            kept: Mutex::default(),
             filters_processes: false,
+            bss: Mutex::new(bss.context("the BPF object has no mapped globals")?),
             skeleton,
             refused: Vec::new(),
         };
         // Entry 0 is for processes without an entry: no address is code.
         probe.enter_code(0, &RawCode::new_zeroed())?;
-        let with_children = settings.follow_children;
-        probe.attach_own(Purpose::Tasks { with_children }, None)?;
+        probe.keep(probe.attach_tasks(settings.follow_children)?);
         probe.self_test()?;
         Ok(probe)
-    }
-
-    /// Attaches for the whole session, to a function of this process if there is a point.
-    fn attach_own(&mut self, purpose: Purpose, point: Option<ProbePoint>) -> Result<()> {
-        let own_pid = i32::try_from(std::process::id())?;
-        let executable = point.map(|_| File::open("/proc/self/exe")).transpose()?;
-        let mut plan = self.plan();
-        let attached = plan.add(purpose, point.into_iter().collect(), &[own_pid]);
-        plan.attach(executable.as_ref())?;
-        self.keep(None, attached);
-        Ok(())
     }
 
     fn self_test(&mut self) -> Result<()> {
@@ -167,11 +150,13 @@ impl Probe {
             offset: attach::own_file_offset(kind::self_test_address())?,
             cookie: u64::from(table::SELF_TEST_ROW),
         };
-        self.attach_own(Purpose::Calls, Some(point))?;
+        let (executable, own_pid) = (File::open("/proc/self/exe")?, std::process::id());
+        let own_pid = [own_pid.cast_signed()];
+        self.keep(self.attach(Purpose::Calls, &executable, &[point], &own_pid)?);
         kind::call_self_test();
         self.check_recorded()?;
         // Linux 6.6 to 6.9 filter by thread id: only the main thread of the process passes.
-        self.bss()?.selftest_seen = 0;
+        self.bss().selftest_seen = 0;
         std::thread::scope(|scope| {
             scope.spawn(kind::call_self_test);
         });
@@ -180,8 +165,8 @@ impl Probe {
     }
 
     /// Checks that entry and return of the self-test's function were recorded.
-    fn check_recorded(&mut self) -> Result<()> {
-        match self.bss()?.selftest_seen {
+    fn check_recorded(&self) -> Result<()> {
+        match self.bss().selftest_seen {
             3 => Ok(()),
             0 => bail!("self-test failed: the probe attached but never fired"),
             1 => bail!("self-test failed: the probe attached but fired at no return"),
@@ -189,26 +174,28 @@ impl Probe {
         }
     }
 
-    /// Keeps probes until their group is released, or this is dropped.
-    pub fn keep(&mut self, group: Option<FileProbes>, attached: Attached) {
-        self.kept.push((group, attached));
+    /// Keeps links until [`Self::detach`].
+    pub fn keep(&self, links: Vec<Link>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(links);
     }
 
-    /// Detaches the probes of `group` and closes their file.
-    pub fn release(&mut self, group: FileProbes) {
-        self.kept.retain(|(of, _)| *of != Some(group));
+    /// Detaches `links` and those that are kept; it takes the kernel a while. The rings can still be read.
+    pub fn detach(&self, mut links: Vec<Link>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        links.append(&mut kept);
+        drop(kept);
+        attach::detach(links);
     }
 
     /// Stops holding processes from now on.
-    pub fn stop_holding(&mut self) {
-        if let Ok(bss) = self.bss() {
-            bss.ending = 1;
-        }
+    pub fn stop_holding(&self) {
+        self.bss().ending = 1;
     }
 
-    /// Detaches all probes, now or, where the kernel takes long, soon. The rings can still be read.
-    pub fn detach(&mut self) {
-        self.prober.detach();
+    /// The globals of the programs.
+    pub(super) fn bss(&self) -> MutexGuard<'_, &'static mut types::bss> {
+        self.bss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,17 +11,13 @@ pub mod library;
 mod load;
 mod lost;
 mod map_entries;
-mod plan;
-mod prober;
 mod rings;
 mod skeleton;
 mod stack_mode;
 
-pub use attach::{FileProbes, ProbePoint};
+pub use attach::{ProbePoint, Purpose, detach};
 pub use kind::AttachKind;
 pub use load::{KERNEL_BTF, LoadSettings, Probe, has_btf, has_ring_buffers, known_cause};
 pub use map_entries::MapEntries;
-pub use plan::AttachPlan;
-pub use prober::{AttachId, AttachOutcome, Attached, Purpose};
 pub use rings::{Consumer, Notice, Rings};
 pub use stack_mode::StackMode;

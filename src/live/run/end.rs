@@ -3,7 +3,7 @@
 use super::super::output::OutputReader;
 use super::super::samples::Samples;
 use super::super::{command, empty_run};
-use super::reports::{FIND_FOR, FIND_FOR_ONE};
+use super::reports::FIND_FOR;
 use super::{Run, TERMINATED_FOR};
 use anyhow::Result;
 use gpuprobe_report::gate::LEAKED;
@@ -28,7 +28,7 @@ impl Run<'_> {
     ) -> Result<ExitCode> {
         self.close_screen();
         // Everything that the probes have seen until now counts.
-        self.follow_all(FIND_FOR_ONE)?;
+        self.follow()?;
         self.announced.announce_new(&self.tracer);
         let reported = match reader {
             OutputReader::Reading if self.served.is_none() => self.report(true).map(|_| ()),
@@ -46,7 +46,6 @@ impl Run<'_> {
         let written = self.write_profiles();
         let fails = self.fails();
         let judged = self.judge();
-        let failed = self.failed.take();
         let (status, is_recorded) = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
             None | Some(0) if nothing => empty_run::NOTHING,
@@ -55,9 +54,6 @@ impl Run<'_> {
             status => status.unwrap_or(0),
         };
         judged?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
         written.map(|()| ExitCode::from(status))
     }
 
@@ -78,7 +74,7 @@ impl Run<'_> {
         self.sink.input_recorder.finish();
         // The rest may not have found room.
         let is_recorded = !self.has_stopped_recording();
-        self.tracer.probe.detach();
+        self.tracer.detach();
         // A stop signal in flight has arrived now.
         self.resume_held();
         drop(self.guard.take());

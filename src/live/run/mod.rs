@@ -2,7 +2,6 @@
 
 mod documents;
 mod end;
-mod following;
 mod messages;
 mod reading;
 mod reports;
@@ -14,25 +13,23 @@ use std::future;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 use tokio::process::Child;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
-use super::discovery::{Discovery, resume};
 use super::guard::Guard;
 use super::incidents;
 use super::output::{Output, OutputReader};
-use super::queries::PROBE_ON;
-use super::release::Release;
 use super::samples::Samples;
 use super::serving::{DocumentRequest, Serving};
 use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
 use super::top::TopSession;
 use super::{Target, TraceConfig, Tracer, command, descriptors, limits};
+use crate::discovery::{Found, resume};
 use crate::host::exit::AwaitedProcess;
 use crate::probe::Rings;
 use documents::DocumentState;
@@ -79,8 +76,6 @@ pub(super) struct Run<'a> {
     profiles: Option<Outputs>,
     tracer: Tracer,
     rings: Rings,
-    discovery: Discovery,
-    release: Release,
     pub(super) sink: Sink,
     pub(super) clock: WallClock,
     /// The target processes given by id.
@@ -111,8 +106,6 @@ pub(super) struct Run<'a> {
     lost_said: Lost,
     /// The last explanation found a leak.
     leaks: bool,
-    /// Why nothing is traced any more.
-    failed: Option<Error>,
     /// Exits of processes were lost since the last search for ended processes, at `searched`.
     lacks_ends: bool,
     searched: Instant,
@@ -151,14 +144,10 @@ impl Run<'_> {
         child: &mut Option<Child>,
     ) -> Result<(OutputReader, Option<ExitStatus>)> {
         let (mut reader, mut status) = (OutputReader::Reading, None);
-        let (notices, answers) = (
-            self.rings.watch_control()?,
-            self.tracer.probe.watch_answers()?,
-        );
+        let notices = self.rings.watch_control()?;
         let mut report = reports_every(self.config.interval);
         let deadline = after(self.config.duration);
-        let (queries, mut has_queries) = (sleep(PROBE_ON), true);
-        tokio::pin!(deadline, queries);
+        tokio::pin!(deadline);
         loop {
             tokio::select! {
                 biased;
@@ -176,23 +165,15 @@ impl Run<'_> {
                     pass_on(end, child);
                 }
                 () = &mut deadline => break,
-                () = &mut queries, if has_queries => match self.tracer.step_queries() {
-                    Some(after) => queries.as_mut().reset(Instant::now() + after),
-                    None => has_queries = false,
-                },
                 _ = report.tick() => reader = self.report(false)?,
                 Some(request) = request(&mut self.serving) => self.serve(request)?,
                 arrived = notices.readable() => {
                     arrived?.clear_ready();
-                    reader = self.follow_notices()?;
+                    self.pass_notices()?;
                 }
-                arrived = answers.readable() => {
-                    arrived?.clear_ready();
-                    reader = self.follow_notices()?;
-                }
+                found = self.tracer.next() => self.note(found?),
                 arrived = self.rings.arrived() => arrived?,
                 () = yield_now(), if self.rings.is_behind() => {}
-                () = yield_now(), if self.discovery.is_busy() => reader = self.follow_notices()?,
             }
             if reader == OutputReader::Reading {
                 reader = self.read()?;
@@ -202,28 +183,53 @@ impl Run<'_> {
                 if self.all_ended() || self.is_quit() || self.has_stopped_recording() {
                     break;
                 }
-                self.discovery.requeue();
             }
-            if self.is_over(reader) {
+            if reader == OutputReader::Gone {
+                say("output closed; stopping");
                 break;
             }
         }
         Ok((reader, status))
     }
 
-    /// Whether the output is closed, or nothing is traced any more.
-    fn is_over(&self, reader: OutputReader) -> bool {
-        if reader == OutputReader::Gone {
-            say("output closed; stopping");
+    /// Has the processes of new notices looked at.
+    fn pass_notices(&mut self) -> Result<()> {
+        for notice in self.rings.read_notices()? {
+            if let (Some(_), Some(stacks)) = (notice.image, &mut self.sink.stacks) {
+                stacks.note_exec(notice.pid);
+            }
+            self.tracer.look(notice);
         }
-        reader == OutputReader::Gone || self.failed.is_some()
+        Ok(())
+    }
+
+    /// Notes what the discovery thread has found.
+    fn note(&mut self, found: Found) {
+        if let Some(stacks) = &mut self.sink.stacks {
+            match found {
+                Found::User(pid) => {
+                    stacks.read_mappings(pid);
+                    stacks.send_updates(&self.tracer.probe);
+                }
+                Found::Destructor(id) => stacks.probed(id, &self.tracer.probe),
+                _ => {}
+            }
+        }
+        self.tracer.note(found);
+    }
+
+    /// Passes on new notices, and notes all that was found.
+    fn follow(&mut self) -> Result<()> {
+        self.pass_notices()?;
+        while let Some(found) = self.tracer.try_next() {
+            self.note(found);
+        }
+        Ok(())
     }
 
     /// Does the periodic work.
     fn keep_up(&mut self) -> Result<()> {
-        if self.config.target == Target::Everything {
-            self.release.step(&mut self.tracer);
-        }
+        self.tracer.resume_overdue();
         self.sink.host_info.close_unused();
         self.make_room()?;
         self.tell_incidents(false);
@@ -289,7 +295,7 @@ impl Run<'_> {
     /// Stops holding processes and resumes those that are held.
     fn resume_held(&mut self) {
         self.tracer.probe.stop_holding();
-        self.discovery.resume_held();
+        self.tracer.resume_held();
         match self.rings.read_notices() {
             Ok(notices) => notices.into_iter().for_each(resume),
             Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
@@ -301,7 +307,7 @@ impl Drop for Run<'_> {
     /// After an error too, no process may stay stopped; the guard is dropped only after that.
     fn drop(&mut self) {
         self.resume_held();
-        self.tracer.probe.detach();
+        self.tracer.detach();
         self.resume_held();
     }
 }

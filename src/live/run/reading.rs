@@ -49,6 +49,7 @@ impl Run<'_> {
         self.sink.find_frames(&mut self.recorded_frames);
         let mut lost = self.tracer.probe.lost();
         let missed = self.sink.decoder.activity.losses();
+        lost.notices += self.tracer.skipped();
         lost.undecodable = self.sink.undecodable + missed.undecodable;
         lost.activity = lost.activity.saturating_add(missed.missing);
         lost.cupti_dropped = missed.dropped;

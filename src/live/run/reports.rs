@@ -32,7 +32,7 @@ use gpuprobe_views::text;
 /// How long to wait for symbols at the end, and for any other report: frames missing there are in the
 /// next one.
 pub(super) const FIND_FOR: Duration = Duration::from_secs(30);
-pub(super) const FIND_FOR_ONE: Duration = Duration::from_millis(700);
+const FIND_FOR_ONE: Duration = Duration::from_millis(700);
 /// Interval of reads of the rings during that.
 const FIND_PAUSE: Duration = Duration::from_millis(20);
 
@@ -317,7 +317,7 @@ impl Run<'_> {
                 break;
             }
             // Held processes must not wait for symbols.
-            self.follow_notices()?;
+            self.follow()?;
             self.read()?;
             let before = std::mem::replace(&mut missing, self.missing_frames());
             if let Some(pass) = &pass {

@@ -2,12 +2,10 @@
 
 use super::super::announce::Announced;
 use super::super::collector::Collector;
-use super::super::discovery::Discovery;
 use super::super::filter::EventFilter;
 use super::super::hook::Hooks;
 use super::super::incidents::AnnouncedIncidents as ReportedIncidents;
 use super::super::output::Output;
-use super::super::release::Release;
 use super::super::samples::Samples;
 use super::super::serving::Serving;
 use super::super::sink::Sink;
@@ -16,6 +14,7 @@ use super::super::top::TopSession;
 use super::super::{Target, TraceConfig, Tracer, recorder};
 use super::Run;
 use super::documents::DocumentState;
+use crate::discovery::{Order, Orders};
 use crate::host::exit::AwaitedProcess;
 use crate::host::host_info::ProcFs;
 use crate::host::process::ProcessHandle;
@@ -32,6 +31,7 @@ use gpuprobe_report::gate::Gate;
 use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
 use gpuprobe_views::profile::Outputs;
 use std::collections::HashMap;
+use std::sync::mpsc;
 use tokio::time::Instant;
 
 impl<'a> Run<'a> {
@@ -48,8 +48,11 @@ impl<'a> Run<'a> {
         let clock = WallClock::now();
         let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
-        let mut sink = sink(config, recorder::open(config, clock)?, &reader, &memory)?;
-        let attached = AttachedTracer::start(config, &processes, reader, &mut sink.stacks)
+        let (orders, receiver) = mpsc::channel();
+        let recorder = recorder::open(config, clock)?;
+        let mut sink = sink(config, recorder, &reader, &memory, orders.clone())?;
+        let queue = (orders, receiver);
+        let attached = AttachedTracer::start(config, &processes, reader, queue, &mut sink.stacks)
             .inspect_err(|_| sink.input_recorder.discard())?;
         // Before the capabilities are dropped, which hooks need.
         let start = |command| Hooks::start(command, config.as_root);
@@ -62,8 +65,6 @@ impl<'a> Run<'a> {
             profiles: Some(profiles).filter(Outputs::any),
             tracer: attached.tracer,
             rings: attached.rings,
-            discovery: Discovery::default(),
-            release: Release::default(),
             sink,
             started: Instant::now(),
             reported: Instant::now(),
@@ -83,7 +84,6 @@ impl<'a> Run<'a> {
             recorded_frames: RecordedFrames::default(),
             lost_said: Lost::default(),
             leaks: false,
-            failed: None,
             lacks_ends: false,
             searched: Instant::now(),
             serving,
@@ -106,6 +106,7 @@ impl AttachedTracer {
         config: &TraceConfig,
         processes: &[ProcessHandle],
         reader: FileReader,
+        queue: (Orders, mpsc::Receiver<Order>),
         stacks: &mut Option<StackState>,
     ) -> Result<Self> {
         let prepare = |probe: &Probe, pid: u32| {
@@ -114,9 +115,9 @@ impl AttachedTracer {
                 stacks.send_updates(probe);
             }
         };
-        let mut tracer = Tracer::start(config, processes, reader, prepare)?;
+        let tracer = Tracer::start(config, processes, reader, queue, prepare)?;
         let collect = config.collect.as_ref();
-        let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
+        let collector = collect.map(|collect| Collector::start(collect, &tracer.probe));
         let rings = tracer.probe.rings()?;
         Ok(Self {
             collector: collector.transpose()?,
@@ -153,6 +154,7 @@ fn sink(
     input_recorder: Recorder,
     reader: &FileReader,
     memory: &ProcessReader,
+    orders: Orders,
 ) -> Result<Sink> {
     let mut state = State {
         ledger: Ledger::counting(config.kinds),
@@ -171,7 +173,8 @@ fn sink(
         stacks: (config.stacks != StackMode::Off)
             .then(|| {
                 let is_recording = input_recorder.is_recording();
-                StackState::new(is_recording, config.python, reader.clone(), memory.clone())
+                let (reader, memory) = (reader.clone(), memory.clone());
+                StackState::new(is_recording, config.python, reader, memory, orders)
             })
             .transpose()?,
         input_recorder,

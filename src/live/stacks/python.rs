@@ -1,33 +1,20 @@
 //! Python interpreters.
 
 use super::{Destructor, StackState};
-use crate::probe::{AttachOutcome, Probe, ProbePoint, Purpose};
+use crate::discovery::Order;
+use crate::probe::Probe;
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::clock;
 use gpuprobe_stacks::python::line_store::PythonLine;
 use gpuprobe_stacks::python::process::Running;
 use gpuprobe_stacks::symbols::SymbolRequest;
 use std::collections::HashSet;
-use std::fs::File;
 
 impl Destructor {
-    /// Requests a probe on the function at `offset` of the interpreter's file.
-    fn request(probe: &Probe, file: Option<&File>, offset: u64) -> Self {
-        let mut plan = probe.plan();
-        let point = ProbePoint { offset, cookie: 0 };
-        let attached = plan.add(Purpose::CodeDealloc, vec![point], &[]);
-        let request = file.and_then(|file| plan.send(file).ok());
-        Self {
-            attached: request.map(|_| attached),
-            request,
-            users: HashSet::new(),
-        }
-    }
-
     fn generation(&self) -> u64 {
-        match (&self.attached, self.request) {
-            (Some(_), None) => clock::monotonic_ns() | 1,
-            _ => 0,
+        match self.is_probed {
+            true => clock::monotonic_ns() | 1,
+            false => 0,
         }
     }
 }
@@ -59,30 +46,35 @@ impl StackState {
 
     /// The generation of this interpreter's code objects, which their destructor increases; 0 if it is
     /// not probed, or not yet.
-    pub(super) fn generation_of(&mut self, pid: u32, running: &Running, probe: &Probe) -> u64 {
+    pub(super) fn generation_of(&mut self, pid: u32, running: &Running) -> u64 {
         let Some((module, offset)) = running.destructor() else {
             return 0;
         };
-        let destructor = self
-            .destructors
-            .entry(module.id)
-            .or_insert_with(|| Destructor::request(probe, module.file(), offset));
+        let order = || {
+            self.ordered += 1;
+            let id = self.ordered;
+            if let Some(file) = module.file().and_then(|file| file.try_clone().ok()) {
+                // Fails only if the thread has ended.
+                let _ = self.orders.send(Order::Probe { id, file, offset });
+            }
+            Destructor {
+                id,
+                is_probed: false,
+                users: HashSet::new(),
+            }
+        };
+        let destructor = self.destructors.entry(module.id).or_insert_with(order);
         destructor.users.insert(pid);
         destructor.generation()
     }
 
-    /// Takes the answer to a request to attach to a destructor.
-    pub(crate) fn answered(&mut self, outcome: AttachOutcome, probe: &Probe) {
+    /// Notes that the probe on a destructor is attached.
+    pub(crate) fn probed(&mut self, id: u32, probe: &Probe) {
         let mut destructors = self.destructors.values_mut();
-        let Some(destructor) = destructors.find(|it| it.request == Some(outcome.id)) else {
+        let Some(destructor) = destructors.find(|it| it.id == id) else {
             return;
         };
-        destructor.request = None;
-        if let Err(error) = outcome.result {
-            tracing::debug!("code objects are checked singly: {error:#}");
-            destructor.attached = None;
-            return;
-        }
+        destructor.is_probed = true;
         let generation = destructor.generation();
         for pid in destructor.users.clone() {
             let Some((known, _)) = self.entered.get(&pid) else {
@@ -104,7 +96,11 @@ impl StackState {
     pub(super) fn release_destructors(&mut self, pid: u32) {
         self.destructors.retain(|_, destructor| {
             let was_used = destructor.users.remove(&pid);
-            !(was_used && destructor.users.is_empty())
+            let is_unused = was_used && destructor.users.is_empty();
+            if is_unused {
+                let _ = self.orders.send(Order::Release(destructor.id));
+            }
+            !is_unused
         });
     }
 

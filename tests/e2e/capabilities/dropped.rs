@@ -6,7 +6,7 @@ use std::fs;
 use caps::Capability;
 use tempfile::TempDir;
 
-use crate::harness::child::{children_of, prober_of, readers_of};
+use crate::harness::child::{children_of, readers_of};
 use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, wait_for};
 
 #[derive(Debug)]
@@ -73,12 +73,13 @@ const WAYS: [(&str, &[Capability]); 3] = [
 ];
 
 /// Asserts that gpuprobe has the expected threads with the capabilities in docs/privileges.md; of `more`, the main
-/// thread has that for signals, and the prober, which attaches, the rest.
+/// thread has that for signals, and the one that attaches the rest.
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let found = settled(gpuprobe.child.pid());
     let names: BTreeSet<_> = found.iter().map(|thread| &*thread.name).collect();
     let expected = [
         "gpuprobe",
+        "gpuprobe-attach",
         "gpuprobe-record",
         "gpuprobe-rings",
         "source lines",
@@ -89,15 +90,11 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     for thread in &found {
         let allowed = match &*thread.name {
             "gpuprobe" => mask(BPF) | mask(LOOK) | more & mask(SIGNAL),
+            "gpuprobe-attach" => mask(BPF) | mask(LOOK) | more & !mask(SIGNAL),
             // To start another opener.
             "symbols" | "source lines" => mask(LOOK) | mask(AS_OTHERS),
             _ => 0,
         };
-        assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
-    }
-    let prober = prober_of(gpuprobe.child.pid()).expect("it has a prober");
-    for thread in settled(prober) {
-        let allowed = mask(BPF) | mask(LOOK) | more & !mask(SIGNAL);
         assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
     }
     // Readers of files have no capabilities, that of processes those for inspection; the opener has those for

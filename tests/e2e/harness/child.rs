@@ -64,48 +64,29 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     process.stat().ok().map(|stat| stat.state)
 }
 
-/// The live children of a process, except gpuprobe's file readers and its prober.
+/// The live children of a process, except gpuprobe's file readers.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
-    let (readers, prober) = (readers_of(pid), prober_of(pid));
+    let readers = readers_of(pid);
     let mut children = all_children_of(pid);
-    children.retain(|child| !readers.contains(child) && prober != Some(*child));
+    children.retain(|child| !readers.contains(child));
     children
-}
-
-/// The process in which a gpuprobe has its probes.
-pub(crate) fn prober_of(pid: u32) -> Option<u32> {
-    let mut children = all_children_of(pid).into_iter();
-    children.find(|child| is_called(*child, "gpuprobe-prober"))
-}
-
-/// Whether the kernel still removes probes of a gpuprobe that has ended.
-pub(crate) fn has_probers_of_ended() -> bool {
-    let all = procfs::process::all_processes().unwrap().flatten();
-    let mut probers = all
-        .filter_map(|process| process.stat().ok())
-        .filter(|stat| stat.comm == "gpuprobe-prober" && stat.state != 'Z');
-    probers.any(|stat| !is_called(u32::try_from(stat.ppid).unwrap(), "gpuprobe"))
 }
 
 /// A running gpuprobe that traces every process of the host.
 pub(crate) fn host_wide_tracer() -> Option<u32> {
-    let all = procfs::process::all_processes().unwrap().flatten();
-    let mut probers = all
-        .filter_map(|process| process.stat().ok())
-        .filter(|stat| stat.comm == "gpuprobe-prober" && stat.state != 'Z');
-    let tracer = probers.find_map(|stat| {
-        let parent = procfs::process::Process::new(stat.ppid).ok()?;
-        let words = parent.cmdline().ok()?;
+    let mut all = procfs::process::all_processes().unwrap().flatten();
+    let tracer = all.find(|process| {
+        let attaches = |task: procfs::process::Task| {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", task.tid));
+            name.is_ok_and(|name| name == "gpuprobe-attach\n")
+        };
         let is_limited =
             |word: &String| word == "--" || word.starts_with("-p") || word.starts_with("--pid");
-        (!words.iter().any(is_limited)).then_some(stat.ppid)
+        let mut tasks = process.tasks().into_iter().flatten().flatten();
+        let words = process.cmdline();
+        tasks.any(attaches) && words.is_ok_and(|words| !words.iter().any(is_limited))
     });
-    tracer.map(|pid| u32::try_from(pid).unwrap())
-}
-
-fn is_called(pid: u32, name: &str) -> bool {
-    let its = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-    its.is_ok_and(|its| its.trim_end() == name)
+    tracer.map(|process| u32::try_from(process.pid).unwrap())
 }
 
 /// The file reader processes of a gpuprobe.

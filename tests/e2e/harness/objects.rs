@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{ProgramType, libbpf_sys};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 
-use super::child::{prober_of, raw, state_of};
+use super::child::state_of;
 use super::{Gpuprobe, wait_for, wait_within};
 
 /// Ids of links, programs and maps. The kernel assigns increasing ids: none is reused soon.
@@ -34,17 +34,8 @@ fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> BTreeSet<u32> {
 }
 
 impl Objects {
-    /// The objects that a gpuprobe and its prober have file descriptors of.
+    /// The objects that a gpuprobe has file descriptors of.
     pub(crate) fn of(pid: u32) -> Self {
-        let mut all = Self::of_process(pid);
-        let of_prober = prober_of(pid).map(Self::of_process).unwrap_or_default();
-        all.links.extend(of_prober.links);
-        all.programs.extend(of_prober.programs);
-        all.maps.extend(of_prober.maps);
-        all
-    }
-
-    fn of_process(pid: u32) -> Self {
         let mut objects = Self::default();
         let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
             return objects;
@@ -68,17 +59,12 @@ impl Objects {
         objects
     }
 
-    /// Stops gpuprobe and its prober, so that their set of objects is final, and returns them.
+    /// Stops gpuprobe, so that its set of objects is final, and returns them.
     pub(crate) fn of_stopped(gpuprobe: &Gpuprobe) -> Self {
         let pid = gpuprobe.child.pid();
         gpuprobe.child.signal(Signal::SIGSTOP);
-        let has_stopped = |pid| matches!(state_of(pid), Some('T' | 'Z') | None).then_some(());
-        wait_for("gpuprobe to stop", || has_stopped(pid));
-        if let Some(prober) = prober_of(pid) {
-            // It may have ended meanwhile.
-            let _ = kill(raw(prober), Signal::SIGSTOP);
-            wait_for("the prober to stop", || has_stopped(prober));
-        }
+        let has_stopped = || matches!(state_of(pid), Some('T' | 'Z') | None).then_some(());
+        wait_for("gpuprobe to stop", has_stopped);
         Self::of(pid)
     }
 

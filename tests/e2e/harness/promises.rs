@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use procfs::process::Process;
 
-use super::child::{prober_of, raw, readers_of};
+use super::child::{raw, readers_of};
 use super::{Gpuprobe, Report, wait_for};
 
 /// How late a report is at most.
@@ -21,12 +21,9 @@ const END: Duration = Duration::from_secs(2);
 /// Limit of memory of gpuprobe and its readers together.
 pub(crate) const MEMORY_BYTES: u64 = 256_000_000;
 
-/// The gpuprobe with this PID, its readers and its prober.
+/// The gpuprobe with this PID, and its readers.
 fn with_readers(pid: u32) -> impl Iterator<Item = u32> {
-    readers_of(pid)
-        .into_iter()
-        .chain(prober_of(pid))
-        .chain([pid])
+    readers_of(pid).into_iter().chain([pid])
 }
 
 /// Resident memory of gpuprobe and its readers, without pages of files: these are in the page cache for whoever

@@ -3,9 +3,6 @@
 use std::fs::{File, TryLockError};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::child::has_probers_of_ended;
-use super::wait_for;
-
 /// A host-wide tracer sees the programs of every test. Tests that disturb each other through that
 /// are in different groups, and only the tests of one group run at a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,10 +114,5 @@ pub(crate) fn host_wide() -> Turn {
 
 /// A permit for tests that need all processors, or that no host-wide tracer may see.
 pub(crate) fn alone() -> Turn {
-    let turn = Turn::of(Group::Alone);
-    // Their probes may go after the end.
-    wait_for("the probers of ended tracers", || {
-        (!has_probers_of_ended()).then_some(())
-    });
-    turn
+    Turn::of(Group::Alone)
 }

@@ -5,7 +5,6 @@ mod clock;
 mod full;
 pub(crate) mod held;
 mod nonlocal_exits;
-mod prober;
 mod reader;
 mod reload;
 mod reuse;

@@ -3,9 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use anyhow::Error;
+
 use crate::host::process::{Mapped, MappingId, ProcessHandle};
 use crate::host::{LibraryId, LibraryRole, Likeness, MappedLibrary};
-use crate::probe::FileProbes;
+use libbpf_rs::Link;
 
 /// Maximum number of probed files. Each takes three descriptors, or one per function without
 /// multi-uprobes, and about 100 KiB of kernel memory.
@@ -29,7 +31,6 @@ pub(super) struct ProbedFiles {
     failed: HashSet<(MappingId, LibraryRole)>,
     warnings: usize,
     refusals: HashSet<&'static str>,
-    groups: u32,
 }
 
 /// State of a probed file.
@@ -38,8 +39,10 @@ struct ProbedFile {
     owner: u32,
     /// Path at which a process had it mapped.
     path: PathBuf,
-    /// The group of its probes.
-    group: FileProbes,
+    /// Its probes.
+    links: Vec<Link>,
+    /// When they were attached, on `CLOCK_BOOTTIME`.
+    attached_ns: u64,
     /// A process that has it mapped, if known.
     user: Option<ProcessHandle>,
 }
@@ -53,14 +56,15 @@ struct Alike {
 }
 
 impl ProbedFiles {
-    /// Number of probed files.
-    pub(super) fn probed(&self) -> usize {
-        self.probed.len()
-    }
-
     /// Whether `mapped` is a mapping of a probed file.
     pub(super) fn have_probed(&self, mapped: &Mapped) -> bool {
         self.mapped.contains_key(&mapped.id())
+    }
+
+    /// When the probes of a file were attached, on `CLOCK_BOOTTIME`.
+    pub(super) fn attached_ns(&self, mapped: &Mapped) -> Option<u64> {
+        let library = self.mapped.get(&mapped.id())?;
+        Some(self.probed.get(library)?.attached_ns)
     }
 
     /// Records that `mapped` is a mapping of `library`, if that is probed.
@@ -77,14 +81,14 @@ impl ProbedFiles {
         }
     }
 
-    /// Records that process `pid` has `mapped`. Returns the probed file, if it is one.
-    pub(super) fn note_user(&mut self, mapped: &Mapped, pid: u32) -> Option<LibraryId> {
-        let library = *self.mapped.get(&mapped.id())?;
-        let probed = self.probed.get_mut(&library)?;
-        if probed.user.is_none() {
+    /// Records that process `pid` has `mapped`, if it is a probed file.
+    pub(super) fn note_user(&mut self, mapped: &Mapped, pid: u32) {
+        let library = self.mapped.get(&mapped.id());
+        if let Some(probed) = library.and_then(|library| self.probed.get_mut(library))
+            && probed.user.is_none()
+        {
             probed.user = ProcessHandle::of(pid).ok();
         }
-        Some(library)
     }
 
     /// Records that `mapped` could not be probed. Returns true the first time; the same file fails in
@@ -117,18 +121,13 @@ impl ProbedFiles {
         self.refusals.insert(refusal)
     }
 
-    /// A new group for the probes of one file.
-    pub(super) fn next_group(&mut self) -> FileProbes {
-        self.groups += 1;
-        FileProbes(self.groups)
-    }
-
-    /// Records that `library` is probed.
-    pub(super) fn enter(&mut self, library: &MappedLibrary, group: FileProbes) {
+    /// Records that `library` is probed since `attached_ns`.
+    pub(super) fn enter(&mut self, library: &MappedLibrary, links: Vec<Link>, attached_ns: u64) {
         let probed = ProbedFile {
             owner: library.owner,
             path: library.path.clone(),
-            group,
+            links,
+            attached_ns,
             user: None,
         };
         self.probed.insert(library.id(), probed);
@@ -164,9 +163,8 @@ impl ProbedFiles {
         described.collect()
     }
 
-    /// Removes a probed file and its mappings, unless a process has it mapped by now. Returns the group of
-    /// its probes.
-    pub(super) fn forget(&mut self, library: LibraryId) -> Option<FileProbes> {
+    /// Removes a probed file and its mappings, unless a process has it mapped by now. Returns its probes.
+    pub(super) fn forget(&mut self, library: LibraryId) -> Option<Vec<Link>> {
         let probed = self.probed.get(&library)?;
         if probed.user.is_some() {
             return None;
@@ -178,11 +176,25 @@ impl ProbedFiles {
             "{} is not in use any more: detaching",
             probed.path.display()
         );
-        Some(probed.group)
+        Some(probed.links)
     }
 
-    /// Whether to print one more warning about a file that is not fully probed.
-    pub(super) fn may_warn(&mut self) -> bool {
+    /// Removes and returns the probes of all files.
+    pub(super) fn take_links(&mut self) -> Vec<Link> {
+        let all = self.probed.drain();
+        all.flat_map(|(_, probed)| probed.links).collect()
+    }
+
+    /// Prints a warning about a file that is not fully probed, up to a maximum number.
+    pub(super) fn warn(&mut self, what: &Error) {
+        if self.may_warn() {
+            tracing::warn!("{what:#}");
+        } else {
+            tracing::debug!("{what:#}");
+        }
+    }
+
+    fn may_warn(&mut self) -> bool {
         self.warnings += 1;
         if self.warnings == MAX_WARNINGS + 1 {
             tracing::warn!(
@@ -228,8 +240,7 @@ mod tests {
     const DRIVER: LibraryRole = LibraryRole::Cuda(Layer::Driver);
 
     fn enter(files: &mut ProbedFiles, library: &MappedLibrary) {
-        let group = files.next_group();
-        files.enter(library, group);
+        files.enter(library, Vec::new(), 7);
     }
 
     #[test]
@@ -240,7 +251,7 @@ mod tests {
         enter(&mut files, &library);
         assert!(files.know(&library));
         assert_eq!(files.is_probed_elsewhere(&library), library.in_overlay);
-        assert_eq!((files.probed(), files.refuse()), (1, None));
+        assert_eq!(files.refuse(), None);
         assert!(files.is_first("full") && !files.is_first("full"));
     }
 
@@ -327,10 +338,8 @@ mod tests {
         };
         let described = |library: &MappedLibrary| (library.path.clone(), 1000);
         assert_eq!(unused(&mut files), [described(&all[0]), described(&all[1])]);
-        assert_eq!(
-            files.note_user(&mapped[0], std::process::id()),
-            Some(all[0].id())
-        );
+        assert_eq!(files.attached_ns(&mapped[0]), Some(7));
+        files.note_user(&mapped[0], std::process::id());
         assert_eq!(unused(&mut files), [described(&all[1])]);
         assert!(files.forget(all[0].id()).is_none());
         let mut user = ProcessHandle::of(std::process::id()).unwrap();
@@ -341,7 +350,6 @@ mod tests {
         assert!(files.forget(all[0].id()).is_some());
         assert!(!files.know(&all[0]) && !files.is_probed_elsewhere(&all[0]));
         assert!(!files.have_probed(&mapped[0]) && files.have_probed(&mapped[1]));
-        assert_eq!(files.probed(), 1);
     }
 
     #[test]

@@ -1,0 +1,301 @@
+//! Attaching to the functions of files.
+
+use anyhow::{Error, Result, anyhow, bail};
+
+use super::Found;
+use super::finder::{Finder, Look};
+use crate::host::process::Mapped;
+use crate::host::{LibraryRole, MappedLibrary};
+use crate::live::TensorMode;
+use crate::probe::{ProbePoint, Purpose};
+use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Op};
+use gpuprobe_model::clock;
+use gpuprobe_os::mounts;
+use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
+use gpuprobe_stacks::instruction::FirstInstruction;
+use gpuprobe_stacks::reader::NotNow;
+
+/// The probes of a file, attached together or not at all.
+#[derive(Default)]
+struct Plan {
+    parts: Vec<(Purpose, Vec<ProbePoint>)>,
+    /// The device queries in it.
+    queries: Vec<ProbePoint>,
+    /// Number of CUDA functions.
+    functions: usize,
+}
+
+impl Plan {
+    fn of(purpose: Purpose, points: Vec<ProbePoint>) -> Self {
+        Self {
+            parts: vec![(purpose, points)],
+            ..Self::default()
+        }
+    }
+}
+
+impl Finder {
+    /// Notes a file that a process has mapped, and attaches to it, unless that was done.
+    pub(super) fn note_mapped(&mut self, look: &mut Look, mapped: &Mapped) {
+        if let LibraryRole::Cuda(layer) = mapped.role {
+            self.note_cuda(look, layer);
+        }
+        if !self.probes(mapped.role) {
+            return;
+        }
+        if !self.files.have_probed(mapped)
+            && let Err(error) = self.attach_mapped(look, mapped)
+        {
+            self.note_failed(look, mapped, &error);
+        }
+        self.files.note_user(mapped, look.pid());
+        if matches!(mapped.role, LibraryRole::Cuda(_)) {
+            let attached_ns = self.files.attached_ns(mapped).unwrap_or_default();
+            look.attached_ns = look.attached_ns.max(attached_ns);
+        }
+    }
+
+    /// Whether files of this role are probed.
+    fn probes(&self, role: LibraryRole) -> bool {
+        match role {
+            LibraryRole::Cuda(_) | LibraryRole::Loader => true,
+            LibraryRole::Framework => self.tensors != TensorMode::Off,
+            LibraryRole::Requests => self.tensors == TensorMode::Requested,
+        }
+    }
+
+    fn attach_mapped(&mut self, look: &mut Look, mapped: &Mapped) -> Result<()> {
+        let library = mapped.open()?;
+        let is_known = self.files.know(&library) || self.files.is_probed_elsewhere(&library);
+        if look.is_search && !is_known {
+            return Ok(());
+        }
+        if !is_known && look.runs() && matches!(mapped.role, LibraryRole::Cuda(_)) {
+            // Again once it is attached: calls may be seen before that is known.
+            self.probe.attached_late(look.pid());
+        }
+        if let Some(functions) = self.attach(&library)? {
+            look.functions += functions;
+            look.has_attached = true;
+        }
+        self.files
+            .note_mapping(mapped, library.id(), library.likeness);
+        Ok(())
+    }
+
+    fn note_failed(&mut self, look: &mut Look, mapped: &Mapped, error: &Error) {
+        if error
+            .root_cause()
+            .downcast_ref()
+            .is_some_and(mounts::is_foreign)
+        {
+            // The file system may be served by another user later: tried again.
+            mounts::say_foreign(&mapped.path);
+            return;
+        }
+        look.is_incomplete = true;
+        if self.files.failed(mapped) {
+            self.files.warn(error);
+        } else {
+            tracing::debug!("{error:#}");
+        }
+    }
+
+    /// Attaches to `library` unless it is probed already, or is not to be. Returns the number of its CUDA functions if
+    /// it is newly probed.
+    pub(super) fn attach(&mut self, library: &MappedLibrary) -> Result<Option<usize>> {
+        let path = library.path.display();
+        if self.files.know(library) {
+            return Ok(None);
+        }
+        if self.files.is_probed_elsewhere(library) {
+            tracing::debug!("{path} is probed already, through another overlay");
+            return Ok(None);
+        }
+        if let Some(why) = self.files.refuse() {
+            self.files.skip(library);
+            if self.files.is_first(why) {
+                tracing::warn!("{path} and similar files are not probed: {why}");
+            } else {
+                tracing::debug!("{path} is not probed: {why}");
+            }
+            return Ok(None);
+        }
+        let plan = match self.plan(library) {
+            Ok(plan) => plan,
+            Err(why) if why.is::<NotNow>() => bail!("{why:#}"),
+            Err(why) => {
+                self.files.skip(library);
+                self.files.warn(&anyhow!("{path} is not probed: {why:#}"));
+                return Ok(None);
+            }
+        };
+        let functions = plan.functions;
+        match (self.attach_plan(library, plan), library.role) {
+            (Ok(()), LibraryRole::Cuda(_)) => {
+                self.libraries += 1;
+                self.tell(Found::Library { functions });
+                tracing::info!("{functions} functions of {path} are probed");
+            }
+            (Ok(()), LibraryRole::Framework) => {
+                tracing::info!("the allocator of {path} is probed");
+            }
+            (Ok(()), _) => {}
+            // Tensors are traced all the same.
+            (Err(error), LibraryRole::Requests) => {
+                tracing::debug!("{path}: requested sizes are not traced: {error:#}");
+                self.files.skip(library);
+                return Ok(None);
+            }
+            (Err(error), role) => {
+                return Err(error.context(match role {
+                    LibraryRole::Cuda(_) => {
+                        format!("cannot attach to {functions} functions of {path}")
+                    }
+                    LibraryRole::Loader => format!("cannot attach to _dl_debug_state of {path}"),
+                    _ => format!("cannot attach to the allocator of {path}"),
+                }));
+            }
+        }
+        Ok(Some(functions))
+    }
+
+    fn attach_plan(&mut self, library: &MappedLibrary, plan: Plan) -> Result<()> {
+        let attach = |purpose, points: &[_]| {
+            self.probe
+                .attach(purpose, library.file(), points, &self.only_pids)
+        };
+        let mut links = Vec::new();
+        for (purpose, points) in &plan.parts {
+            links.extend(attach(*purpose, points)?);
+        }
+        if !plan.queries.is_empty() {
+            let queries = match self.queries.are_on() {
+                true => attach(Purpose::Calls, &plan.queries)?,
+                false => Vec::new(),
+            };
+            let file = library.try_clone_file()?;
+            self.queries.add(library.id(), file, plan.queries, queries);
+        }
+        self.files.enter(library, links, clock::boot_ns());
+        Ok(())
+    }
+
+    /// The probes of a file.
+    ///
+    /// # Errors
+    /// Returns why it is not probed, now or later, or [`NotNow`].
+    fn plan(&mut self, library: &MappedLibrary) -> Result<Plan> {
+        match library.role {
+            LibraryRole::Cuda(layer) => self.plan_cuda(library, layer),
+            LibraryRole::Framework => {
+                let functions = library.functions(&self.reader, Layer::Framework)?;
+                if functions.is_empty() {
+                    bail!(
+                        "its allocator reports allocations in no known way, so its tensors are not traced; \
+                         PyTorch 1.10 or newer and TensorFlow 2.19 do"
+                    );
+                }
+                let points = functions.iter().map(ProbePoint::from).collect();
+                Ok(Plan::of(Purpose::Tensors, points))
+            }
+            LibraryRole::Requests => Ok(Plan::of(Purpose::Requests, Vec::new())),
+            LibraryRole::Loader => {
+                // Without it, libraries loaded later are found late.
+                let Some(found) = library.rendezvous(&self.reader)? else {
+                    bail!("it has no _dl_debug_state, so dlopen in its programs is not noticed");
+                };
+                let point = ProbePoint {
+                    offset: found.offset,
+                    cookie: found.to_r_debug.cast_unsigned(),
+                };
+                Ok(Plan::of(Purpose::Rendezvous, vec![point]))
+            }
+        }
+    }
+
+    fn plan_cuda(&mut self, library: &MappedLibrary, layer: Layer) -> Result<Plan> {
+        let mut functions = library.functions(&self.reader, layer)?;
+        if functions.is_empty() {
+            bail!("it exports none of the traced functions");
+        }
+        functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
+        let path = library.path.display().to_string();
+        self.leave_out_unsafe(&mut functions, &path);
+        let count = functions.len();
+        let op = |f: &FoundFunction| FUNCTIONS[usize::from(f.row)].op;
+        // In the order in which they are attached while the program runs: the device of an allocation that is seen is
+        // that of all earlier calls, or unknown.
+        functions.sort_by_key(|f| !op(f).is_context_call());
+        let told = |op: Op| self.modes.memleak && op.is_ledger_event();
+        let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
+        let (entries, calls): (Vec<_>, Vec<_>) = functions
+            .into_iter()
+            .partition(|f| only_counted(op(f)) || op(f).is_capture_call());
+        let (queries, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|f| op(f).is_device_query());
+        let points = |of: Vec<FoundFunction>| of.iter().map(ProbePoint::from).collect();
+        let mut parts: Vec<(_, Vec<_>)> = vec![
+            (Purpose::Calls, points(calls)),
+            (Purpose::Entries, points(entries)),
+        ];
+        parts.retain(|(_, points)| !points.is_empty());
+        Ok(Plan {
+            parts,
+            queries: points(queries),
+            functions: count,
+        })
+    }
+
+    /// Removes the functions on which a probe is not possible or not safe. Warns of these, and of those
+    /// on which it is slow.
+    fn leave_out_unsafe(&mut self, functions: &mut Vec<FoundFunction>, path: &str) {
+        if let Some(refused) = beginning(functions, FirstInstruction::Refused) {
+            self.files.warn(&anyhow!(
+                "{refused} of {path} not probed: the kernel allows no probe on their first \
+                 instruction"
+            ));
+            functions.retain(|f| f.first != FirstInstruction::Refused);
+        }
+        if !self.allow_nop5
+            && let Some(replaced) = beginning(functions, FirstInstruction::Replaced)
+        {
+            self.files.warn(&anyhow!(
+                "{replaced} of {path} not probed: they begin with a 5-byte nop, and probes on these \
+                 can corrupt the program on Linux 6.18 to 7.2; --allow-nop5 probes them all the same"
+            ));
+            functions.retain(|f| f.first != FirstInstruction::Replaced);
+        }
+        if let Some(stepped) = beginning(functions, FirstInstruction::Stepped) {
+            self.files.warn(&anyhow!(
+                "slow probes on {stepped} of {path}: the kernel cannot emulate their first \
+                 instruction, and single-stepping costs ten times as much or more"
+            ));
+        }
+    }
+
+    /// Whether to probe `function`.
+    fn wants(&self, function: &Function) -> bool {
+        let op = function.op;
+        // The runtime's queries call the driver's, which return the same.
+        let teaches = self.queries.are_wanted() && function.layer == Layer::Driver;
+        op.is_needed_by(self.modes, function.kind)
+            && self.api.includes(function)
+            && (!op.is_device_query() || teaches)
+            && (!op.is_context_call() || self.modes.memleak || !self.one_gpu)
+    }
+}
+
+/// The names of the `functions` that begin with such an instruction, at most three of them and the
+/// number of the others; `None` if there are none.
+fn beginning(functions: &[FoundFunction], first: FirstInstruction) -> Option<String> {
+    const NAMED: usize = 3;
+    let found = functions.iter().filter(|f| f.first == first);
+    let names: Vec<_> = found.map(|f| f.symbol).collect();
+    let some = names[..names.len().min(NAMED)].join(", ");
+    match names.len() {
+        0 => None,
+        1..=NAMED => Some(some),
+        count => Some(format!("{some} and {} others", count - NAMED)),
+    }
+}

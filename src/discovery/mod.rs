@@ -1,0 +1,295 @@
+//! Discovery: which processes use CUDA libraries, and the probes in these.
+//!
+//! A thread looks at processes, attaches and detaches ([`finder`]), which may take long. The event loop tells it what
+//! the kernel side has noticed, and is told what was found.
+
+mod attach;
+mod files;
+mod finder;
+mod queries;
+mod queue;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::host::LibraryRole;
+use crate::host::process::{self, ProcessHandle};
+use crate::live::{LoadedLayers, Target, TensorMode, TraceConfig};
+use crate::probe::{LoadSettings, Notice, Probe, arm64};
+use finder::Finder;
+use gpuprobe_cuda::Layer;
+use gpuprobe_stacks::reader::FileReader;
+
+/// How long a process is held at most, whatever hangs.
+const MAX_HOLD: Duration = Duration::from_secs(5);
+/// How long the end waits for the probes to be detached. The kernel needs some 50 ms; on a host where it needs longer,
+/// they go while gpuprobe ends.
+const DETACHED_WITHIN: Duration = Duration::from_millis(500);
+
+/// What the discovery thread is to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Look at a process; answered by [`Found::Done`].
+    Look(Notice),
+    /// Attach to the destructor of an interpreter's code objects; answered by [`Found::Destructor`].
+    Probe {
+        /// Number of these probes.
+        id: u32,
+        /// The interpreter's file.
+        file: File,
+        /// File offset of the function.
+        offset: u64,
+    },
+    /// Detach from a destructor.
+    Release(u32),
+    /// Detach from everything, and end.
+    End,
+}
+
+/// What the discovery thread has found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// A process has CUDA loaded. It comes before the probes that this process may call.
+    User(u32),
+    /// The first library of this layer.
+    Layer(Layer),
+    /// A CUDA library is probed.
+    Library { functions: usize },
+    /// The destructor with this number is probed.
+    Destructor(u32),
+    /// The process was looked at, and need not be held any longer.
+    Done(Notice),
+}
+
+/// Orders to the discovery thread.
+pub(crate) type Orders = mpsc::Sender<Order>;
+
+/// The loaded BPF programs, and the thread that attaches them to libraries.
+pub struct Tracer {
+    /// The loaded BPF programs and their maps.
+    pub probe: Arc<Probe>,
+    orders: Orders,
+    found: UnboundedReceiver<Found>,
+    thread: Option<JoinHandle<()>>,
+    /// Processes that are held, and since when.
+    held: HashMap<u32, Instant>,
+    skipped: Arc<AtomicU64>,
+    /// CUDA layers that the traced processes have loaded.
+    pub loaded: LoadedLayers,
+    /// Number of probed CUDA libraries.
+    pub libraries: usize,
+    /// Number of probed functions in them.
+    pub functions: usize,
+    /// Processes with CUDA loaded.
+    cuda_users: HashMap<u32, ProcessHandle>,
+}
+
+/// The processes whose calls are seen once the libraries that exist at the start are probed.
+fn users(config: &TraceConfig, processes: &[ProcessHandle]) -> Vec<u32> {
+    let uses_cuda = |pid: &u32| {
+        let mapped = process::mapped(*pid).unwrap_or_default();
+        mapped
+            .iter()
+            .any(|file| matches!(file.role, LibraryRole::Cuda(_)))
+    };
+    let chosen = processes.iter().map(|process| process.pid);
+    match config.target {
+        Target::Everything => process::all_pids().into_iter().filter(uses_cuda).collect(),
+        _ if config.children => chosen
+            .flat_map(|pid| [pid].into_iter().chain(process::descendants(pid)))
+            .collect(),
+        _ => chosen.collect(),
+    }
+}
+
+/// Settings of the BPF programs for a session.
+fn load_settings(config: &TraceConfig) -> LoadSettings {
+    let is_command = matches!(config.target, Target::Command(_));
+    LoadSettings {
+        only_targets: config.target != Target::Everything,
+        follow_children: is_command || config.children,
+        hold_targets: is_command,
+        launches: config.modes.cudatrace,
+        single_launches: config.records_launches(),
+        launch_stacks: config.records_launches() && config.modes.activity,
+        durations: config.record.is_some(),
+        batches: config.modes.activity,
+        ledger: config.modes.memleak,
+        stacks: config.stacks,
+        python: config.python,
+        tensors: config.tensors != TensorMode::Off,
+        requests: config.tensors == TensorMode::Requested,
+        kind: config.attach,
+        map_entries: config.map_entries.clone(),
+    }
+}
+
+impl Tracer {
+    /// Loads the BPF programs, attaches them to every library found now that `reader` can read, and starts the thread
+    /// with its orders. `prepare` is called with each process that has CUDA loaded, before a call of it can be
+    /// traced.
+    ///
+    /// # Errors
+    /// Returns an error if BPF cannot be used, or there is nothing to attach to.
+    pub(crate) fn start(
+        config: &TraceConfig,
+        processes: &[ProcessHandle],
+        reader: FileReader,
+        (orders, receiver): (Orders, mpsc::Receiver<Order>),
+        mut prepare: impl FnMut(&Probe, u32),
+    ) -> Result<Self> {
+        arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
+        let probe = Arc::new(Probe::load(&load_settings(config))?);
+        for pid in users(config, processes) {
+            prepare(&probe, pid);
+        }
+        let (sender, found) = unbounded_channel();
+        let skipped = Arc::new(AtomicU64::new(0));
+        let mut finder = Finder::new(
+            config,
+            Arc::clone(&probe),
+            reader,
+            receiver,
+            sender,
+            Arc::clone(&skipped),
+        );
+        finder.attach_first(config, processes)?;
+        probe.all_attached();
+        let thread = thread::Builder::new().name("gpuprobe-attach".to_owned());
+        let thread = thread
+            .spawn(move || finder.run())
+            .context("cannot start the discovery thread")?;
+        let mut tracer = Self {
+            probe,
+            orders,
+            found,
+            thread: Some(thread),
+            held: HashMap::new(),
+            skipped,
+            loaded: LoadedLayers::default(),
+            libraries: 0,
+            functions: 0,
+            cuda_users: HashMap::new(),
+        };
+        while let Some(found) = tracer.try_next() {
+            tracer.note(found);
+        }
+        Ok(tracer)
+    }
+
+    /// Has a process looked at.
+    pub(crate) fn look(&mut self, notice: Notice) {
+        if notice.held {
+            self.held.entry(notice.pid).or_insert_with(Instant::now);
+        }
+        // Fails only if the thread has ended, which is noticed by [`Self::next`].
+        let _ = self.orders.send(Order::Look(notice));
+    }
+
+    /// What was found next.
+    ///
+    /// # Errors
+    /// Returns an error if the thread has ended.
+    pub(crate) async fn next(&mut self) -> Result<Found> {
+        let found = self.found.recv().await;
+        found.context("the discovery thread has ended")
+    }
+
+    /// What was found, if there is something that was not taken.
+    pub(crate) fn try_next(&mut self) -> Option<Found> {
+        self.found.try_recv().ok()
+    }
+
+    /// Notes what was found, and resumes a process that need not be held any longer.
+    pub(crate) fn note(&mut self, found: Found) {
+        match found {
+            Found::User(pid) => {
+                if !self.cuda_users.contains_key(&pid)
+                    && let Ok(handle) = ProcessHandle::of(pid)
+                {
+                    self.cuda_users.insert(pid, handle);
+                }
+            }
+            Found::Layer(layer) => {
+                self.loaded.add(layer);
+            }
+            Found::Library { functions } => {
+                self.libraries += 1;
+                self.functions += functions;
+            }
+            Found::Done(notice) => {
+                self.held.remove(&notice.pid);
+                resume(notice);
+            }
+            Found::Destructor(_) => {}
+        }
+    }
+
+    /// Resumes the processes that are held for too long.
+    pub(crate) fn resume_overdue(&mut self) {
+        let overdue = self.held.extract_if(|_, since| since.elapsed() > MAX_HOLD);
+        for (pid, _) in overdue {
+            tracing::warn!(
+                "process {pid} is resumed after {} s: something blocks the search for its libraries; its first \
+                 calls may be missed",
+                MAX_HOLD.as_secs()
+            );
+            send_continue(pid);
+        }
+    }
+
+    /// Resumes all held processes, as the session ends.
+    pub(crate) fn resume_held(&mut self) {
+        self.held.drain().for_each(|(pid, _)| send_continue(pid));
+    }
+
+    /// Number of processes that were not looked at: too many have mapped libraries at once.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
+
+    /// The live processes with CUDA loaded.
+    pub fn cuda_users(&mut self) -> impl Iterator<Item = u32> + use<'_> {
+        self.cuda_users.retain(|_, handle| handle.is_alive());
+        self.cuda_users.keys().copied()
+    }
+
+    /// Has everything detached, and waits for that at most [`DETACHED_WITHIN`].
+    pub(crate) fn detach(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        // Fails only if it has ended.
+        let _ = self.orders.send(Order::End);
+        let until = Instant::now() + DETACHED_WITHIN;
+        while !thread.is_finished() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        if !thread.is_finished() {
+            tracing::debug!("the kernel takes long to detach: probes go at the end");
+        }
+    }
+}
+
+/// Resumes a process that is held, as a notice about it says.
+pub(crate) fn resume(notice: Notice) {
+    if notice.held {
+        send_continue(notice.pid);
+    }
+}
+
+fn send_continue(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    }
+}
