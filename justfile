@@ -12,6 +12,10 @@ format:
     cargo fmt
     clang-format -i bpf/*.h bpf/*.c tests/standin/*.[ch]
 
+# Write the Rust side of bpf/abi*.h again.
+abi:
+    scripts/abi.py
+
 # Formatting and lints.
 check:
     cargo fmt --check

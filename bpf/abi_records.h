@@ -4,7 +4,40 @@
 #ifndef GPUPROBE_ABI_RECORDS_H
 #define GPUPROBE_ABI_RECORDS_H
 
-enum gp_record_type {
+enum gp_number_usize {
+	GP_COMM_LEN = 16, /* as the kernel's TASK_COMM_LEN */
+	/* Maximum size of an activity batch, and the offset of its number of records. */
+	GP_MAX_BATCH_BYTES = 32 * 1024,
+	GP_BATCH_RECORDS_AT = 72,
+};
+
+enum gp_number_u16 {
+	/* gp_tensor.device: the allocator does not report it. */
+	GP_ANY_DEVICE = 0xffff,
+	/* gp_call.context: unknown. */
+	GP_CONTEXT_UNKNOWN = 0xffff,
+	/* gp_call.flags: the call was captured into a graph; nothing was allocated or
+	 * freed. */
+	GP_CALL_CAPTURED = 1,
+};
+
+enum gp_number_i32 {
+	GP_DEVICE_UNKNOWN = -1, /* gp_call.device: not observed */
+};
+
+enum gp_number_u32 {
+	/* Shift of the process id in gp_task.process; a generation number is below it. */
+	GP_PROCESS_PID_SHIFT = 10,
+};
+
+/* CUgraphNodeType of nodes that concern memory, the size of GP_OP_GRAPH_NODE. */
+enum gp_number_u64 {
+	GP_NODE_ALLOCATES = 10,
+	GP_NODE_FREES = 11,
+};
+
+/* The first two bytes of every record. */
+enum gp_record_u16 {
 	GP_RECORD_CALL = 1,
 	GP_RECORD_PROCESS = 2,
 	GP_RECORD_THREAD = 3,
@@ -24,23 +57,22 @@ enum gp_record_type {
 	GP_RECORD_PYTHON_CODE = 17,
 	GP_RECORD_TENSOR = 18,
 	GP_RECORD_REQUEST = 19,
-	GP_RECORD_COUNT,
 };
 
 /* An outermost memory call, sent at its return. Times are CLOCK_MONOTONIC nanoseconds. */
 struct gp_call {
 	__u16 type;
-	__u16 row;
-	__s32 result;
-	__u32 tgid;
+	__u16 row;    /* of the function table */
+	__s32 result; /* 0 or a CUDA error code */
+	__u32 tgid;   /* process and thread in the initial PID namespace */
 	__u32 tid;
 	__u64 start_ns;
 	__u64 end_ns;
-	__u64 address;
-	__u64 size;
-	__s32 device; /* GP_DEVICE_UNKNOWN or an index */
-	/* Number of the context that the call ran in or is about; for captured calls
-	 * and the end of a capture, the number of the capture. */
+	__u64 address; /* device address that the call returned or was passed */
+	__u64 size;    /* requested bytes; 0 for a free */
+	__s32 device;  /* index, or GP_DEVICE_UNKNOWN */
+	/* Number of the context that the call ran in or is about, 0 for a primary context;
+	 * for captured calls and the end of a capture, the number of the capture. */
 	__u16 context;
 	__u16 flags; /* GP_CALL_* */
 	__u64 stack; /* stack id within the process, or 0 */
@@ -49,17 +81,16 @@ struct gp_call {
 /* A memory call with values that only a few functions have. */
 struct gp_detail {
 	struct gp_call call;
-	__u64 out;    /* value that the call wrote to `out` */
-	__u64 stream; /* as in gp_recipe */
-	__u64 values[GP_MAX_EXTRA];
+	__u64 out;              /* value that the call wrote to `out` of the function */
+	__u64 stream;           /* as in gp_recipe */
+	__u64 values[GP_EXTRA]; /* its `extra` arguments, or the bytes behind `out` */
 };
 
-/* A memory call with detail and a name. */
+/* A memory call with detail and a name, which follows. */
 struct gp_named {
 	struct gp_detail detail;
 	__u32 name_bytes; /* with the terminating zero; 0 if there is none */
 	__u32 reserved;
-	char name[GP_SYMBOL_LEN];
 };
 
 /* An allocation or free by a framework's allocator, or, depending on the row, its
@@ -101,35 +132,36 @@ struct gp_task {
 	__u32 inner_pid; /* in the innermost PID namespace of the process */
 	__u64 cgroup;    /* id in the cgroup v2 hierarchy */
 	__u64 time_ns;
-	__u64 start_boot_ns; /* start of the process, CLOCK_BOOTTIME */
-	char comm[GP_COMM_LEN];
+	__u64 start_boot_ns;    /* start of the process, CLOCK_BOOTTIME */
+	char comm[GP_COMM_LEN]; /* padded with zeroes */
 };
 
-/* Launch counters of a kernel or graph, per CPU. */
+/* Key of the launch counters: a kernel or graph of a process. */
 struct gp_launch_key {
 	__u64 handle;
-	__u32 process;
+	__u32 process; /* as in gp_task */
 	__u16 row;
 	__u16 epoch; /* counts module unloads, after which handles may be reused */
 };
 
+/* Launch counters of one CPU. */
 struct gp_launch_count {
 	__u64 runs;
 	__u32 captured; /* captured into a graph, not executed */
 	__u32 reserved;
 };
 
-/* The name of a kernel: at its first launch, or when the program looked it up. */
+/* The name of a kernel, which follows: at its first launch, or when the program looked it
+ * up. */
 struct gp_kernel {
 	__u16 type;
 	__u16 given; /* the name was passed to the call that returned the handle */
 	__u32 tgid;
 	struct gp_launch_key key;
-	__u32 grid[3];
+	__u32 grid[3]; /* of the first launch */
 	__u32 block[3];
 	__u32 name_bytes; /* with the terminating zero; 0 if there is none */
 	__u32 reserved;
-	char name[GP_NAME_LEN];
 };
 
 /* A single launch, sent at its return if single launches are recorded. */
@@ -159,14 +191,14 @@ struct gp_copy {
 	__u64 end_ns;
 	__u64 bytes;
 	__u64 destination;
-	__u64 source;
+	__u64 source;   /* 0 for a memset */
 	__s32 kind;     /* cudaMemcpyKind, or the memory type of the source */
 	__u16 second;   /* the memory type of the destination */
 	__u16 captured; /* captured into a graph, not executed */
 };
 
 /* Header of a batch of GPU activity records from a collector, whose format is in
- * crates/wire. Bytes after `bytes` are undefined. */
+ * crates/wire, and which follows. Bytes after `bytes` are undefined. */
 struct gp_batch {
 	__u16 type;
 	__u16 reserved;
@@ -174,26 +206,6 @@ struct gp_batch {
 	__u32 process; /* as in gp_task */
 	__u32 bytes;
 	__u64 lost; /* dropped records of the process so far */
-};
-
-struct gp_batch_tiny {
-	struct gp_batch batch;
-	__u8 bytes[GP_TINY_BATCH_BYTES];
-};
-
-struct gp_batch_small {
-	struct gp_batch batch;
-	__u8 bytes[GP_SMALL_BATCH_BYTES];
-};
-
-struct gp_batch_medium {
-	struct gp_batch batch;
-	__u8 bytes[GP_MEDIUM_BATCH_BYTES];
-};
-
-struct gp_batch_large {
-	struct gp_batch batch;
-	__u8 bytes[GP_MAX_BATCH_BYTES];
 };
 
 /* A program, and the tree in which the path of its dynamic loader is looked up. User space
@@ -211,11 +223,10 @@ struct gp_image {
 };
 
 /* Asks user space to scan a process: it runs a new program, or its dynamic loader
- * mapped a possible CUDA library. If held, the process was stopped and waits for
- * SIGCONT. */
+ * mapped a possible CUDA library. */
 struct gp_notice {
 	__u16 type;
-	__u16 held;
+	__u16 held; /* the process was stopped and waits for SIGCONT */
 	__u32 tgid;
 	struct gp_image image; /* for GP_RECORD_NEW_IMAGE */
 };

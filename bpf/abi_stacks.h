@@ -3,18 +3,59 @@
 #ifndef GPUPROBE_ABI_STACKS_H
 #define GPUPROBE_ABI_STACKS_H
 
-/* Source of call stacks. Mirrors probe::StackMode. */
-enum gp_stack_mode {
-	GP_STACKS_OFF,
-	GP_STACKS_FRAME_POINTERS, /* the kernel's frame-pointer walk */
-	GP_STACKS_COPY,           /* a copy of every stack */
-	GP_STACKS_AUTO,           /* a copy of every stack without a cached call path */
-	GP_STACKS_COUNT,
+enum gp_stack_usize {
+	/* Maximum number of return addresses in a frame-pointer walk; the kernel's own
+	 * limit is 127. */
+	GP_MAX_DEPTH = 128,
+	/* Maximum number of return addresses on one stack that are replaced by
+	 * uretprobes. */
+	GP_MAX_REPLACED = 8,
+	GP_PATH_STEPS = 59,   /* return addresses per part of a call path */
+	GP_PATH_WORDS = 512,  /* stack words that a part spans */
+	GP_PATH_LEVELS = 32,  /* maximum number of parts of a path */
+	GP_CODE_WORDS = 2048, /* of gp_code.bits; bits are modulo their number */
+	/* Maximum number of Python frames per stack. */
+	GP_PYTHON_DEPTH = 128,
+	GP_PYTHON_NAME_BYTES = 512,  /* of a qualified name, from its beginning */
+	GP_PYTHON_FILE_BYTES = 1024, /* of a file name, from its end */
+};
+
+enum gp_stack_u16 {
+	/* Exclusive upper limit of gp_python.together. */
+	GP_PYTHON_TOGETHER = 1024,
+	/* gp_python: offset of a member that this version does not have. */
+	GP_PYTHON_NONE = 0xffff,
+};
+
+enum gp_stack_u32 {
+	GP_CODE_SHIFT = 16, /* from an address to its bit in gp_code.bits */
+	/* gp_python_stack.flags: there are more frames than were sent. */
+	GP_PYTHON_CUT = 1,
+	/* gp_python_stack.flags: the next frame could not be read. */
+	GP_PYTHON_UNREADABLE = 2,
+	/* gp_python_stack.flags: the thread runs no Python code; the frames are those
+	 * of the main thread, which is blocked. */
+	GP_PYTHON_WAITS = 4,
+};
+
+/* Factor of gp_mix, in two halves: 64-bit enums are not supported by every kernel's
+ * BTF. */
+enum gp_stack_u64 {
+	GP_MIX_LOW = 0x7f4a7c15,
+	GP_MIX_HIGH = 0x9e3779b9,
+};
+
+/* Source of call stacks. */
+enum gp_stacks_u32 {
+	GP_STACKS_OFF = 0,
+	GP_STACKS_FRAME_POINTERS = 1, /* the kernel's frame-pointer walk */
+	GP_STACKS_COPY = 2,           /* a copy of every stack */
+	GP_STACKS_AUTO = 3,           /* a copy of every stack without a cached call path */
 };
 
 /* A return address replaced by a uretprobe. */
 struct gp_replaced {
-	__u64 at;
+	__u64 at; /* address of its slot on the stack */
 	__u64 original;
 };
 
@@ -24,39 +65,19 @@ struct gp_stack {
 	__u16 type;
 	__u16 count; /* number of addresses */
 	__u32 tgid;
-	__u64 id;   /* gp_call.stack */
-	__u64 root; /* hash state at the start of the path */
-	__u64 return_address;
+	__u64 id;             /* gp_call.stack */
+	__u64 root;           /* hash state at the start of the path */
+	__u64 return_address; /* of the probed function, at whose entry the registers were */
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
 	__u32 process; /* as in gp_task */
 	__u16 replaced_count;
 	__u16 is_stale; /* the map of executable ranges was out of date */
-	__u64 copied;
+	__u64 copied;   /* bytes of the stack that follow */
 	__u64 copy_key; /* hash of the stack, the key in sent_copies */
 	struct gp_replaced replaced[GP_MAX_REPLACED];
 	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
-};
-
-struct gp_stack_tiny {
-	struct gp_stack stack;
-	__u8 bytes[GP_TINY_STACK_BYTES];
-};
-
-struct gp_stack_small {
-	struct gp_stack stack;
-	__u8 bytes[GP_SMALL_STACK_BYTES + 4096];
-};
-
-struct gp_stack_medium {
-	struct gp_stack stack;
-	__u8 bytes[GP_MEDIUM_STACK_BYTES + 4096];
-};
-
-struct gp_stack_large {
-	struct gp_stack stack;
-	__u8 bytes[GP_MAX_STACK_BYTES];
 };
 
 /* A part of a cached call path: positions of the next return addresses. The key is the
@@ -79,14 +100,14 @@ enum gp_python_entry {
 	GP_PYTHON_ENTRY_EACH,  /* every frame is an entry */
 	GP_PYTHON_ENTRY_FLAG,  /* a non-zero flag in the frame */
 	GP_PYTHON_ENTRY_OWNER, /* the calling frame is owned by the C stack */
-	GP_PYTHON_ENTRY_COUNT,
 };
 
 /* Frames with this owner or a higher one are no Python frames but mark an entry into
  * the interpreter: FRAME_OWNED_BY_CSTACK, FRAME_OWNED_BY_INTERPRETER. */
 #define GP_PYTHON_OWNER_C 3
 
-/* The interpreter of a process: addresses, and offsets in bytes. */
+/* The interpreter of a process: addresses, and offsets in bytes of members of CPython's
+ * structures. */
 struct gp_python {
 	__u64 runtime;   /* _PyRuntime */
 	__u64 code_type; /* PyCode_Type */
@@ -98,57 +119,53 @@ struct gp_python {
 	 * is 0. */
 	__u32 tls;
 	__u32 tls_rest;
-	/* In PyThreadState. */
-	__u16 thread_id;
-	__u16 current; /* the innermost frame, or the _PyCFrame that points to it */
-	__u16 cframe;  /* in _PyCFrame, or GP_PYTHON_NONE */
-	/* In a frame. */
-	__u16 frame_bytes;
-	__u16 code;
-	__u16 previous;
-	__u16 instruction;
-	__u16 entry;    /* the flag or the owner */
-	__u16 together; /* bytes below a frame in which calling frames are read in one go */
-	/* In a code object: its type, and the number of bytes from there that are read. */
-	__u16 type;
-	__u16 code_bytes;
-	__u16 first_line;
-	__u16 version; /* unique, or GP_PYTHON_NONE */
-	__u16 file;
-	__u16 name;
-	__u16 line_table;
-	__u16 instructions;
-	__u16 first_traceable; /* or GP_PYTHON_NONE */
-	/* In str and bytes. */
-	__u16 text_length;
-	__u16 text_state;
-	__u16 text_ascii; /* the characters of ASCII strings, and of others */
-	__u16 text_wide;
-	__u16 bytes_size;
-	__u16 bytes_data;
-	__u8 text_kind_shift; /* shift in the state */
-	__u8 tag_mask;        /* tag bits of pointers in frames, to be masked off */
-	__u8 is_index;        /* the instruction is a 4-byte index from the first one */
-	__u8 entry_rule;      /* GP_PYTHON_ENTRY_* */
-	__u16 thread_bytes;   /* of a PyThreadState, from its first member needed */
-	__u16 has_slot;       /* written by the BPF side: location of the threads' states */
-	__u32 slot;
-	__u32 slot_behind;
+	__u16 thread_id;       /* in PyThreadState: the result of pthread_self */
+	__u16 current;         /* there: the innermost frame, or the _PyCFrame that points to it */
+	__u16 cframe;          /* in _PyCFrame: the innermost frame; or GP_PYTHON_NONE */
+	__u16 frame_bytes;     /* of a frame that are read */
+	__u16 code;            /* in a frame */
+	__u16 previous;        /* in a frame: the calling one */
+	__u16 instruction;     /* in a frame */
+	__u16 entry;           /* in a frame: the flag or owner of gp_python_entry */
+	__u16 together;        /* bytes below a frame in which calling frames are read in one go */
+	__u16 object_type;     /* in every object */
+	__u16 code_bytes;      /* of a code object that are read, from its type on */
+	__u16 first_line;      /* in a code object: co_firstlineno */
+	__u16 version;         /* in a code object: co_version, unique; or GP_PYTHON_NONE */
+	__u16 file;            /* in a code object: co_filename */
+	__u16 name;            /* in a code object: co_qualname, or co_name */
+	__u16 line_table;      /* in a code object: co_linetable */
+	__u16 instructions;    /* in a code object: the first one */
+	__u16 first_traceable; /* in a code object: _co_firsttraceable; or GP_PYTHON_NONE */
+	__u16 text_length;     /* in str: in characters */
+	__u16 text_state;      /* in str */
+	__u16 text_ascii;      /* in str: the characters of ASCII strings */
+	__u16 text_wide;       /* in str: the characters of others */
+	__u16 bytes_size;      /* in bytes: the length */
+	__u16 bytes_data;      /* in bytes */
+	__u8 text_kind_shift;  /* shift in the state */
+	__u8 tag_mask;         /* tag bits of pointers in frames, to be masked off */
+	__u8 is_index;         /* the instruction is a 4-byte index from the first one */
+	__u8 entry_rule;       /* GP_PYTHON_ENTRY_* */
+	__u16 thread_bytes;    /* of a PyThreadState, from its first member needed */
+	__u16 has_slot;        /* written by the BPF side: location of the threads' states */
+	__u32 slot;            /* written by the BPF side */
+	__u32 slot_behind;     /* written by the BPF side */
 	__u32 reserved;
-	__u64 main_state; /* written by the BPF side: PyThreadState and thread_id of the main thread
-			   */
-	__u64 main_id;
+	__u64 main_state; /* written by the BPF side: PyThreadState of the main thread */
+	__u64 main_id;    /* written by the BPF side: its thread_id */
 	/* Count of freed code objects, from a unique starting number; 0 if frees are
 	 * not traced. */
 	__u64 generation;
 };
 
+/* A frame of a Python stack. */
 struct gp_python_frame {
-	__u64 code;        /* gp_python_code.id */
-	__s32 instruction; /* bytes from the first instruction, or the index; INT_MIN: out of range
-			    */
-	__u8 owner;        /* the interpreter's `owner` of the frame, if it has one */
-	__u8 is_entry;     /* the interpreter was entered from C to run the frame */
+	__u64 code; /* gp_python_code.id */
+	/* Bytes from the first instruction, or the index; INT_MIN: out of range. */
+	__s32 instruction;
+	__u8 owner;    /* the interpreter's `owner` of the frame, if it has one */
+	__u8 is_entry; /* the interpreter was entered from C to run the frame */
 	__u16 reserved;
 };
 
@@ -160,7 +177,7 @@ struct gp_python_stack {
 	__u64 id;     /* gp_call.stack */
 	__u64 native; /* stack id of the native stack */
 	__u32 process;
-	__u32 flags; /* GP_PYTHON_CUT, GP_PYTHON_UNREADABLE */
+	__u32 flags; /* GP_PYTHON_CUT, GP_PYTHON_UNREADABLE, GP_PYTHON_WAITS */
 	struct gp_python_frame frames[GP_PYTHON_DEPTH];
 };
 
@@ -180,65 +197,24 @@ struct gp_python_code {
 	__u64 id;
 	__u32 process;
 	__u32 first_line;
-	__s32 first_traceable; /* instruction, in units of 2 bytes */
-	__u32 table_bytes;
-	__u32 table_copied;
+	/* In units of 2 bytes: a frame before this instruction has not started. */
+	__s32 first_traceable;
+	__u32 table_bytes;  /* of the line table */
+	__u32 table_copied; /* of these, how many follow */
 	struct gp_python_text name_text;
 	struct gp_python_text file_text;
 	__u32 reserved2;
-	__u8 name[GP_PYTHON_NAME_BYTES];
+	__u8 name[GP_PYTHON_NAME_BYTES]; /* qualified, if the version has it */
 	__u8 file[GP_PYTHON_FILE_BYTES];
 };
 
-struct gp_python_code_small {
-	struct gp_python_code code;
-	__u8 table[GP_SMALL_TABLE_BYTES];
-};
-
-struct gp_python_code_medium {
-	struct gp_python_code code;
-	__u8 table[GP_MEDIUM_TABLE_BYTES];
-};
-
-struct gp_python_code_large {
-	struct gp_python_code code;
-	__u8 table[GP_MAX_TABLE_BYTES];
-};
-
-/* Events that did not reach user space, by cause. */
-struct gp_losses {
-	__u64 ring_full;    /* memory calls: the ring was full */
-	__u64 threads_full; /* memory calls: the map of threads was full */
-	__u64 nesting;      /* memory calls: GP_MAX_FRAMES exceeded */
-	__u64 unreadable;   /* memory calls: the result could not be read */
-	__u64 tasks;        /* process and thread records: the ring was full */
-	__u64 notices;      /* discovery notices: the control ring was full */
-	__u64 contexts;     /* context-to-device assignments: the map was full */
-	__u64 targets;      /* children not followed: the map was full */
-	__u64 launches;     /* launches: the map was full */
-	__u64 names;        /* kernel names: the ring was full */
-	__u64 copies;       /* copies: the ring or the map of threads was full, or the size was
-			     * unknown */
-	/* Launches that were counted but not sent one by one: the ring or the map of
-	 * threads was full, or they never returned. */
-	__u64 single_launches;
-	__u64 stacks;       /* call stacks: the ring or a map was full */
-	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was sent */
-	__u64 activity;     /* activity records in batches: the ring was full, or the batch was
-			     * unreadable */
-	__u64 python;       /* Python frames of a stack: the ring or a map was full */
-	__u64 python_cut;   /* stacks with more Python frames than GP_PYTHON_DEPTH */
-	/* Stacks with a Python frame, and code objects, that could not be read. */
-	__u64 python_unreadable;
-	__u64 tensors; /* tensors: the ring was nearly full, or the map of threads was full */
-};
-
-/* Losses of one kind of a process. */
+/* Key of the losses of one kind of a process. */
 struct gp_loss_key {
 	__u32 tgid;
 	__u32 what; /* index in gp_losses */
 };
 
+/* Losses of one kind of a process. */
 struct gp_loss {
 	__u64 count;
 	char comm[GP_COMM_LEN]; /* at the first loss, as the user */

@@ -4,6 +4,26 @@
 #ifndef GPUPROBE_BATCHES_H
 #define GPUPROBE_BATCHES_H
 
+struct gp_batch_tiny {
+	struct gp_batch batch;
+	__u8 bytes[GP_TINY_BATCH_BYTES];
+};
+
+struct gp_batch_small {
+	struct gp_batch batch;
+	__u8 bytes[GP_SMALL_BATCH_BYTES];
+};
+
+struct gp_batch_medium {
+	struct gp_batch batch;
+	__u8 bytes[GP_MEDIUM_BATCH_BYTES];
+};
+
+struct gp_batch_large {
+	struct gp_batch batch;
+	__u8 bytes[GP_MAX_BATCH_BYTES];
+};
+
 /* Number of records according to the batch header; it is not trustworthy. */
 static __always_inline __u64 gp_batch_records(__u64 batch)
 {

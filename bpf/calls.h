@@ -103,7 +103,7 @@ static __always_inline void gp_keep_extra(struct pt_regs *ctx,
 	__u64 slots = gp_stack_pointer(ctx) + GP_RETURN_ADDRESS_BYTES;
 
 	gp_keep_arguments(ctx, thread->arguments);
-	for (int i = 0; i < GP_MAX_EXTRA; i++) {
+	for (int i = 0; i < GP_EXTRA; i++) {
 		const volatile struct gp_value *v = &recipe->extra[i];
 		__u32 index = v->index;
 		__u64 value = thread->arguments[index & 7];
@@ -131,13 +131,13 @@ static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
 	frame->stream = gp_value_of(ctx, &recipe->stream);
 	frame->size = gp_value_of(ctx, &recipe->size);
-	if (recipe->flags & GP_SIZE_AT_RETURN)
+	if (recipe->flags & GP_FLAG_SIZE_AT_RETURN)
 		frame->factor = gp_factor(ctx, recipe);
 	if (gp_is_memory(frame->op)) {
 		thread->memory_sp = frame->sp;
 		thread->memory_layer = recipe->layer;
 		thread->nested = 0;
-		if (recipe->flags & GP_DETAILED)
+		if (recipe->flags & GP_FLAG_DETAILED)
 			gp_keep_extra(ctx, recipe, thread);
 	}
 	return true;
@@ -170,7 +170,7 @@ static __always_inline bool gp_take_call_stack(struct pt_regs *ctx,
 	__u64 stack;
 
 	if (!gp_wants_stack(recipe, op)) {
-		if (recipe->flags & GP_WITH_STACK)
+		if (recipe->flags & GP_FLAG_WITH_STACK)
 			thread->stack = 0;
 		return false;
 	}
@@ -198,7 +198,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	struct gp_thread *thread;
 	struct gp_frame *frame;
 
-	if (op == GP_OP_SELFTEST) {
+	if (op == GP_OP_SELF_TEST) {
 		selftest_seen |= 1;
 		return 0;
 	}
@@ -233,8 +233,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 1;
 	}
 	/* Graphs are built of thousands of nodes that do not concern memory. */
-	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_MEMORY_ALLOCATE &&
-	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
+	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_ALLOCATES &&
+	    (__u32)frame->size != GP_NODE_FREES)
 		return 1;
 	if (gp_take_call_stack(ctx, recipe, frame, thread, pid_tgid))
 		return 1;

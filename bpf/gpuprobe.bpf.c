@@ -11,6 +11,7 @@
 #pragma clang diagnostic pop
 
 #include "abi.h"
+#include "limits.h"
 #include "maps.h"
 #include "kernel.h"
 #include "values.h"

@@ -138,19 +138,26 @@ static __always_inline void gp_on_stream(struct pt_regs *ctx,
 
 /* ---- names -------------------------------------------------------------- */
 
+struct gp_kernel_record {
+	struct gp_kernel kernel;
+	char name[GP_NAME_LEN];
+};
+
 /* Sends the name at user address `name` (0: none) for the kernel `key`, with the grid
  * and block of the launch in `ctx`, if there is one. */
 static __always_inline void gp_send_kernel(struct gp_launch_key *key, __u64 name, bool given,
 					   const __u32 *shape)
 {
-	struct gp_kernel *kernel = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_kernel,
-					      gp_unread(activity_ring));
+	struct gp_kernel_record *record = gp_reserve(
+		activity_ring, GP_RING_ACTIVITY, struct gp_kernel_record, gp_unread(activity_ring));
+	struct gp_kernel *kernel;
 	long length = 0;
 
-	if (!kernel) {
+	if (!record) {
 		gp_count(names);
 		return;
 	}
+	kernel = &record->kernel;
 	kernel->type = GP_RECORD_KERNEL;
 	kernel->given = given;
 	kernel->tgid = bpf_get_current_pid_tgid() >> 32;
@@ -159,10 +166,10 @@ static __always_inline void gp_send_kernel(struct gp_launch_key *key, __u64 name
 	if (shape)
 		__builtin_memcpy(kernel->grid, shape, sizeof(kernel->grid) + sizeof(kernel->block));
 	if (name)
-		length = bpf_probe_read_user_str(kernel->name, GP_NAME_LEN, (void *)name);
+		length = bpf_probe_read_user_str(record->name, GP_NAME_LEN, (void *)name);
 	kernel->name_bytes = length > 0 ? length : 0;
 	kernel->reserved = 0;
-	bpf_ringbuf_submit(kernel, gp_wake_now(GP_RING_ACTIVITY));
+	bpf_ringbuf_submit(record, gp_wake_now(GP_RING_ACTIVITY));
 }
 
 /* Address of the name in the handle's object; 0 if unreadable. */
@@ -313,7 +320,7 @@ static __always_inline bool gp_wants_stack(const volatile struct gp_recipe *reci
 {
 	if (stack_mode == GP_STACKS_OFF)
 		return false;
-	return gp_is_single(op) ? launch_stacks : recipe->flags & GP_WITH_STACK;
+	return gp_is_single(op) ? launch_stacks : recipe->flags & GP_FLAG_WITH_STACK;
 }
 
 /* Fills in the fields of a launch's frame other than the handle. */

@@ -3,6 +3,34 @@
 #ifndef GPUPROBE_MAPS_H
 #define GPUPROBE_MAPS_H
 
+/* A value. `bits` is 32 or 64; the upper half of a 32-bit argument is
+ * undefined and is masked off. */
+struct gp_value {
+	__u8 place;
+	__u8 index;
+	__u8 bits;
+	__u8 access; /* GP_ACCESS_* */
+	__u32 offset;
+};
+
+struct gp_recipe {
+	__u16 op;
+	__u8 shape;
+	__u8 scale;  /* bytes per unit of `size` */
+	__u16 layer; /* GP_LAYER_* */
+	__u16 flags; /* GP_FLAG_* */
+	struct gp_value size;
+	struct gp_value address; /* address or context that is passed in */
+	struct gp_value out;     /* location of the result */
+	struct gp_value device;
+	struct gp_value second;     /* memory type of the destination, where `device` is that of the
+				     * source */
+	struct gp_value stream;     /* the stream, or another value, see gp_op */
+	struct gp_value factors[2]; /* factors of `size`, if present */
+	struct gp_value unless[2];  /* if one of these is not 0, `size` is not in bytes */
+	struct gp_value extra[GP_EXTRA];
+};
+
 /* Settings, written before loading and frozen: the verifier removes disabled code. */
 
 /* The function table; the attach cookie is the index. */
@@ -49,6 +77,33 @@ enum gp_ring {
 const volatile __u64 half_of_ring[GP_MAX_RINGS];
 /* Shared with user space at run time. */
 
+/* Events that did not reach user space, by cause. */
+struct gp_losses {
+	__u64 ring_full;    /* memory calls: the ring was full */
+	__u64 threads_full; /* memory calls: the map of threads was full */
+	__u64 nesting;      /* memory calls: GP_MAX_FRAMES exceeded */
+	__u64 unreadable;   /* memory calls: the result could not be read */
+	__u64 tasks;        /* process and thread records: the ring was full */
+	__u64 notices;      /* discovery notices: the control ring was full */
+	__u64 contexts;     /* context-to-device assignments: the map was full */
+	__u64 targets;      /* children not followed: the map was full */
+	__u64 launches;     /* launches: the map was full */
+	__u64 names;        /* kernel names: the ring was full */
+	__u64 copies;       /* copies: the ring or the map of threads was full, or the size was
+			     * unknown */
+	/* Launches that were counted but not sent one by one: the ring or the map of
+	 * threads was full, or they never returned. */
+	__u64 single_launches;
+	__u64 stacks;       /* call stacks: the ring or a map was full */
+	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was sent */
+	__u64 activity;     /* activity records in batches: the ring was full, or the batch was
+			     * unreadable */
+	__u64 python;       /* Python frames of a stack: the ring or a map was full */
+	__u64 python_cut;   /* stacks with more Python frames than GP_PYTHON_DEPTH */
+	/* Stacks with a Python frame, and code objects, that could not be read. */
+	__u64 python_unreadable;
+	__u64 tensors; /* tensors: the ring was nearly full, or the map of threads was full */
+};
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
 __u32 wake_pending[GP_RING_CONTROL]; /* by enum gp_ring */
@@ -65,45 +120,6 @@ __u32 selftest_seen;
 /* CLOCK_BOOTTIME at which all libraries found at startup were probed: a thread that
  * started later is traced from its first call. */
 __u64 attached_boot_ns;
-
-/* Unused at run time: puts record types and enums into BTF, so that the generated
- * skeleton contains them and Rust can compare layouts and constants. */
-struct gp_records {
-	enum gp_number number;
-	enum gp_mix_factor mix_factor;
-	enum gp_op op;
-	enum gp_shape shape;
-	enum gp_flag flag;
-	enum gp_layer layer;
-	enum gp_place place;
-	enum gp_access access;
-	enum gp_record_type record_type;
-	enum gp_stack_mode stack_mode;
-	enum gp_python_entry python_entry;
-	struct gp_call call;
-	struct gp_detail detail;
-	struct gp_named named;
-	struct gp_tensor tensor;
-	struct gp_request request;
-	struct gp_task task;
-	struct gp_notice notice;
-	struct gp_kernel kernel;
-	struct gp_copy copy;
-	struct gp_launch launch;
-	struct gp_launch_key launch_key;
-	struct gp_launch_count launch_count;
-	struct gp_stack stack;
-	struct gp_path path;
-	struct gp_python python;
-	struct gp_python_stack python_stack;
-	struct gp_python_code python_code;
-	struct gp_python_code_large python_code_large;
-	struct gp_batch batch;
-	struct gp_batch_large batch_large;
-	struct gp_loss_key loss_key;
-	struct gp_loss loss;
-};
-const volatile struct gp_records record_layouts;
 
 /* An open call of a thread. */
 struct gp_frame {
@@ -151,13 +167,13 @@ struct gp_thread {
 	__u32 depth;     /* number of open frames */
 	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
-	__u32 nested;              /* number of calls inside it so far */
-	__u32 level;               /* index of the current context in `current` */
-	__u32 overflow;            /* pushes beyond GP_MAX_CONTEXTS */
-	__u64 arguments[8];        /* in registers, of the last call with extra values */
-	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
-	__u64 stack;               /* its stack id */
-	struct gp_block block;     /* the last allocation or free */
+	__u32 nested;          /* number of calls inside it so far */
+	__u32 level;           /* index of the current context in `current` */
+	__u32 overflow;        /* pushes beyond GP_MAX_CONTEXTS */
+	__u64 arguments[8];    /* in registers, of the last call with extra values */
+	__u64 extra[GP_EXTRA]; /* of the open outermost memory call */
+	__u64 stack;           /* its stack id */
+	struct gp_block block; /* the last allocation or free */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };

@@ -11,6 +11,9 @@
 #ifndef GPUPROBE_PYTHON_H
 #define GPUPROBE_PYTHON_H
 
+/* gp_python.slot_behind: the value is at `slot` itself. */
+#define GP_PYTHON_HERE 0x7fffffff
+
 /* The word at `offset` of the bytes that were read. */
 static __always_inline __u64 gp_python_word(const __u8 *bytes, __u16 offset)
 {
@@ -41,7 +44,7 @@ static __always_inline bool gp_python_read_code(const struct gp_python *python,
 
 	if (bytes > sizeof(walk->code))
 		return false;
-	return !bpf_probe_read_user(walk->code, bytes, (void *)(code + python->type)) &&
+	return !bpf_probe_read_user(walk->code, bytes, (void *)(code + python->object_type)) &&
 	       gp_python_word(walk->code, 0) == python->code_type;
 }
 
@@ -74,11 +77,13 @@ static __always_inline __u64 gp_python_fingerprint(const struct gp_python *pytho
 	}
 	if (!gp_python_read_code(python, walk, code))
 		return 0;
-	state = gp_python_word(walk->code, python->first_line - python->type);
-	state = gp_mix_ends(tid, gp_python_word(walk->code, python->name - python->type), 0, state);
-	state = gp_mix_ends(tid, gp_python_word(walk->code, python->file - python->type),
+	state = gp_python_word(walk->code, python->first_line - python->object_type);
+	state = gp_mix_ends(tid, gp_python_word(walk->code, python->name - python->object_type), 0,
+			    state);
+	state = gp_mix_ends(tid, gp_python_word(walk->code, python->file - python->object_type),
 			    python->text_ascii, state);
-	return gp_mix_ends(tid, gp_python_word(walk->code, python->line_table - python->type),
+	return gp_mix_ends(tid,
+			   gp_python_word(walk->code, python->line_table - python->object_type),
 			   python->bytes_data, state);
 }
 

@@ -48,13 +48,13 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 						struct gp_python_walk *walk,
 						struct gp_python_code *code, __u64 at)
 {
-	__u64 name = gp_python_word(walk->code, python->name - python->type);
-	__u64 file = gp_python_word(walk->code, python->file - python->type);
+	__u64 name = gp_python_word(walk->code, python->name - python->object_type);
+	__u64 file = gp_python_word(walk->code, python->file - python->object_type);
 
 	code->type = GP_RECORD_PYTHON_CODE;
 	code->reserved = 0;
 	code->reserved2 = 0;
-	code->first_line = gp_python_word(walk->code, python->first_line - python->type);
+	code->first_line = gp_python_word(walk->code, python->first_line - python->object_type);
 	code->first_traceable = 0;
 	if (python->first_traceable != GP_PYTHON_NONE)
 		bpf_probe_read_user(&code->first_traceable, sizeof(code->first_traceable),
@@ -64,6 +64,21 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 	if (!code->name_text.kind || !code->file_text.kind)
 		gp_count(python_unreadable);
 }
+
+struct gp_python_code_small {
+	struct gp_python_code code;
+	__u8 table[GP_SMALL_TABLE_BYTES];
+};
+
+struct gp_python_code_medium {
+	struct gp_python_code code;
+	__u8 table[GP_MEDIUM_TABLE_BYTES];
+};
+
+struct gp_python_code_large {
+	struct gp_python_code code;
+	__u8 table[GP_MAX_TABLE_BYTES];
+};
 
 /* Sends the code object at `at`, which was read, with as much of its line table as fits
  * into a record of this type. */
@@ -131,7 +146,7 @@ __noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32
 		gp_count(python_unreadable);
 		return 1;
 	}
-	header.table = gp_python_word(walk->code, python->line_table - python->type);
+	header.table = gp_python_word(walk->code, python->line_table - python->object_type);
 	if (bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(header.table + python->bytes_size)))
 		gp_count(python_unreadable);
 	header.table += python->bytes_data;

@@ -26,7 +26,7 @@ static __always_inline bool gp_read_written(const volatile struct gp_recipe *rec
 		return false;
 	if (recipe->address.place == GP_PLACE_NONE)
 		written->address = written->out;
-	if (recipe->flags & GP_SIZE_AT_RETURN) {
+	if (recipe->flags & GP_FLAG_SIZE_AT_RETURN) {
 		written->size = 0;
 		if (bpf_probe_read_user(&written->size, sizeof(written->size),
 					(void *)frame->size) &&
@@ -79,7 +79,7 @@ static __always_inline void gp_compute(struct gp_computed *call, struct gp_threa
 		call->device = gp_current_device(thread);
 	call->context = gp_current_of(thread)->number;
 	call->flags = 0;
-	call->stack = recipe->flags & GP_WITH_STACK ? thread->stack : 0;
+	call->stack = recipe->flags & GP_FLAG_WITH_STACK ? thread->stack : 0;
 	if (frame->op == GP_OP_CONTEXT_DESTROY) {
 		about = gp_context_of(thread, frame->address);
 		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;
@@ -122,7 +122,7 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 {
 	detail->out = written->out;
 	detail->stream = frame->stream;
-	if (recipe->flags & GP_OUT_BYTES) {
+	if (recipe->flags & GP_FLAG_OUT_BYTES) {
 		if (bpf_probe_read_user(detail->values, sizeof(detail->values), (void *)frame->out))
 			__builtin_memset(detail->values, 0, sizeof(detail->values));
 	} else if (gp_is_memory(frame->op)) {
@@ -150,6 +150,11 @@ static __always_inline __u64 gp_call_flags(__s32 result, __u64 unread)
 	return gp_wake_flags(GP_RING_MEMORY, unread);
 }
 
+struct gp_named_record {
+	struct gp_named named;
+	char name[GP_SYMBOL_LEN];
+};
+
 /* Sends the returned call in `frame` to the ledger. */
 static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame,
 					 __s32 result, __u32 tid)
@@ -159,6 +164,7 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	struct gp_computed computed;
 	struct gp_call *call;
 	struct gp_detail *detail;
+	struct gp_named_record *record;
 	struct gp_named *named;
 	long length = 0;
 	__u64 unread;
@@ -170,18 +176,20 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	}
 	gp_compute(&computed, thread, recipe, frame, result);
 	unread = gp_unread(memory_ring);
-	if (recipe->flags & GP_NAMED) {
-		if (!gp_reserve_call(named, unread))
+	if (recipe->flags & GP_FLAG_NAMED) {
+		if (!gp_reserve_call(record, unread))
 			return;
+		named = &record->named;
 		gp_fill_call(&named->detail.call, thread, frame, &written, &computed, result, tid);
 		named->detail.call.type = GP_RECORD_NAMED;
 		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
-		length = bpf_probe_read_user_str(named->name, GP_SYMBOL_LEN, (void *)frame->stream);
+		length =
+			bpf_probe_read_user_str(record->name, GP_SYMBOL_LEN, (void *)frame->stream);
 		named->name_bytes = length > 0 ? length : 0;
 		named->reserved = 0;
 		/* Its size may have to be resolved while the process lives. */
-		bpf_ringbuf_submit(named, gp_wake_now(GP_RING_MEMORY));
-	} else if (recipe->flags & GP_DETAILED) {
+		bpf_ringbuf_submit(record, gp_wake_now(GP_RING_MEMORY));
+	} else if (recipe->flags & GP_FLAG_DETAILED) {
 		if (!gp_reserve_call(detail, unread))
 			return;
 		gp_fill_call(&detail->call, thread, frame, &written, &computed, result, tid);
@@ -215,7 +223,7 @@ static __always_inline bool gp_is_ledger_event(struct gp_thread *thread, __u32 r
 	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
 	struct gp_process *process;
 
-	if (!(recipe->flags & GP_LEDGER_EVENT))
+	if (!(recipe->flags & GP_FLAG_LEDGER_EVENT))
 		return false;
 	/* The ledger needs graph launches only if a graph has memory nodes. */
 	if (recipe->op != GP_OP_GRAPH_LAUNCH)
@@ -255,7 +263,7 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 	struct gp_frame *frame;
 	__u32 depth, left = 0;
 
-	if (op == GP_OP_SELFTEST) {
+	if (op == GP_OP_SELF_TEST) {
 		selftest_seen |= 2;
 		return;
 	}

@@ -122,6 +122,26 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(taken->sp + bytes)) == 0;
 }
 
+struct gp_stack_tiny {
+	struct gp_stack stack;
+	__u8 bytes[GP_TINY_STACK_BYTES];
+};
+
+struct gp_stack_small {
+	struct gp_stack stack;
+	__u8 bytes[GP_SMALL_STACK_BYTES + 4096];
+};
+
+struct gp_stack_medium {
+	struct gp_stack stack;
+	__u8 bytes[GP_MEDIUM_STACK_BYTES + 4096];
+};
+
+struct gp_stack_large {
+	struct gp_stack stack;
+	__u8 bytes[GP_MAX_STACK_BYTES];
+};
+
 /* User space may cache the path as soon as the record is submitted, and then removes
  * the entry in sent_copies: it must exist before. */
 #define gp_send_stack_of(record_type, copy_stack, walk, taken, sent)                               \

@@ -31,6 +31,7 @@ mapfile -t shell_files < <(find scripts tests .ci -name '*.sh' -not -path '*/bui
 
 check "cargo fmt" cargo fmt --check
 check "clang-format" clang-format --dry-run -Werror "${c_files[@]}"
+check "Rust side of bpf/abi*.h" python3 -B scripts/abi.py --check
 check "shellcheck" shellcheck --external-sources "${shell_files[@]}" .ci/run
 # What sorts, groups or adds up is in crates/report and crates/analysis; fitting a width (table.rs) is not that.
 computing='\.(sort|sort_by|sort_by_key|sort_unstable[a-z_]*|max_by_key|min_by_key|sum|product)(\(|::<)'

@@ -1,8 +1,8 @@
 //! Settings of the BPF object, and the maps and programs to load.
 
-use super::abi;
 use super::kind::AttachKind;
 use super::load::LoadSettings;
+use super::recipe::recipe;
 use super::skeleton::{
     OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types::rodata as Rodata,
 };
@@ -60,8 +60,8 @@ fn fill(rodata: &mut Rodata, settings: &LoadSettings) {
     rodata.take_python = with_python(settings);
     rodata.take_tensors = settings.tensors;
     rodata.stack_mode = settings.stacks as u32;
-    for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
-        *recipe = abi::recipe(function);
+    for (row, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
+        *row = recipe(function);
     }
 }
 

@@ -1,6 +1,5 @@
 //! The BPF programs: loading, attaching, rings and maps.
 
-pub mod abi;
 pub mod arm64;
 pub mod attach;
 mod configure;
@@ -11,6 +10,7 @@ pub mod library;
 mod load;
 mod lost;
 mod map_entries;
+mod recipe;
 mod rings;
 mod skeleton;
 mod stack_mode;

@@ -1,18 +1,20 @@
 //! Modes of call stack capture.
 
-/// Mode of call stack capture. The discriminants are those of `enum gp_stack_mode` in `bpf/abi.h`.
+use gpuprobe_model::abi::stacks;
+
+/// Mode of call stack capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[repr(u32)]
 pub enum StackMode {
     /// DWARF CFI, once for each call path.
-    Auto = 3,
+    Auto = stacks::AUTO,
     /// Frame-pointer unwinding by the kernel.
-    Fp = 1,
+    Fp = stacks::FRAME_POINTERS,
     /// DWARF CFI for every allocation.
-    Dwarf = 2,
+    Dwarf = stacks::COPY,
     /// No call stacks are captured.
     #[default]
-    Off = 0,
+    Off = stacks::OFF,
 }
 
 impl StackMode {

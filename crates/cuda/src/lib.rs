@@ -4,6 +4,7 @@
 //! May use: no other crate of gpuprobe.
 //! Gives: [`FUNCTIONS`], whose row numbers are the attach cookies (a new function is a new row); names.
 
+mod abi;
 mod contexts;
 mod copies;
 pub mod document;
@@ -20,22 +21,10 @@ mod runtime_copies;
 pub mod table;
 mod value;
 
+pub use abi::*;
 pub use memory_kind::{AddressSpace, Belongs, KindSet, MemoryKind};
-pub use op::Op;
 pub use table::FUNCTIONS;
-pub use value::{Access, ArgumentPlace, EntryValue};
-
-/// Library that exports a function. The discriminants are those of `enum gp_layer`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum Layer {
-    /// `libcudart`: has the name that the user wrote, but is often linked statically.
-    Runtime = 0,
-    /// `libcuda`: all CUDA calls go through it.
-    Driver = 1,
-    /// A library of a framework with its own allocator, for example PyTorch's `libc10`.
-    Framework = 2,
-}
+pub use value::EntryValue;
 
 impl Layer {
     /// Name of its library, without version and suffix.
@@ -59,25 +48,6 @@ pub struct Modes {
     pub bandwidth_util: bool,
     /// Collect GPU activity with CUPTI.
     pub activity: bool,
-}
-
-/// Location of grid and block dimensions in a launch's arguments, or handling of a copy's
-/// addresses. The discriminants are those of `enum gp_shape`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum LaunchShape {
-    /// Not a kernel launch.
-    None = 0,
-    /// Arguments 1 to 5 and the first stack slot.
-    Arguments = 1,
-    /// Six numbers behind argument 0.
-    Config = 2,
-    /// Two three-element structs, passed by value from argument 1 on.
-    Dim3 = 3,
-    /// A copy whose direction follows from its addresses alone, which must be resolved soon.
-    Addresses = 4,
-    /// A batch of copies with their extents in `size` structs (`CUDA_MEMCPY3D_BATCH_OP`).
-    Cuboids = 5,
 }
 
 /// Direction of a copy, by memory type of source and destination.
@@ -214,12 +184,6 @@ pub struct Function {
     /// Further values that the operation needs.
     pub extra: [EntryValue; EXTRA],
 }
-
-/// Error code: `cudaErrorMemoryAllocation` and `CUDA_ERROR_OUT_OF_MEMORY`.
-pub const OUT_OF_MEMORY: i32 = 2;
-
-/// Maximum number of extra values of a call.
-pub const EXTRA: usize = 8;
 
 impl Function {
     /// All symbols of the row.

@@ -11,7 +11,8 @@ use super::launches::LAUNCHES;
 use super::memory::MEMORY;
 use super::runtime_copies::RUNTIME_COPIES;
 use super::{
-    CopyDirectionSource, Direction, EXTRA, EntryValue, Function, LaunchShape, Layer, MemoryKind, Op,
+    CopyDirectionSource, Direction, EXTRA, EntryValue, Function, LaunchShape, Layer, MAX_ROWS,
+    MemoryKind, Op,
 };
 
 const NONE: EntryValue = EntryValue::NONE;
@@ -93,3 +94,5 @@ static ALL: [Function; COUNT] = {
 
 /// All traced functions; the row of a function is its index.
 pub static FUNCTIONS: &[Function] = &ALL;
+
+const _: () = assert!(COUNT <= MAX_ROWS);

@@ -1,28 +1,6 @@
 //! Location of argument values at function entry.
 
-/// Place of a value at function entry. The discriminants are those of `enum gp_place`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ArgumentPlace {
-    /// The function has no such value.
-    None = 0,
-    /// Integer argument register, 0 to 5.
-    Argument = 1,
-    /// 8-byte stack slot above the return address.
-    Stack = 2,
-}
-
-/// Interpretation of a place's content. The discriminants are those of `enum gp_access`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Access {
-    /// The content is the value.
-    Plain = 0,
-    /// The content is a pointer; the value is read from memory at an offset from it.
-    Behind = 1,
-    /// The content is a pointer; the value is the pointer plus an offset.
-    Plus = 2,
-}
+use crate::{Access, ArgumentPlace};
 
 /// A value that the BPF side reads at function entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

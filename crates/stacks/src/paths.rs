@@ -8,14 +8,11 @@
 
 use std::collections::HashMap;
 
-use gpuprobe_model::abi::{PATH_LEVELS, PATH_STEPS, PATH_WORDS, RawPath};
-
-/// Multiplier of [`mix`]: `enum gp_mix_factor` of `bpf/abi.h`.
-pub const MIX_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+use gpuprobe_model::abi::{MIX_HIGH, MIX_LOW, PATH_LEVELS, PATH_STEPS, PATH_WORDS, RawPath};
 
 /// The state after return address `word`, as `gp_mix` in `bpf/paths.h` computes it.
 pub fn mix(state: u64, word: u64) -> u64 {
-    let state = (state ^ word).wrapping_mul(MIX_FACTOR);
+    let state = (state ^ word).wrapping_mul(MIX_HIGH << 32 | MIX_LOW);
     state ^ state >> 32
 }
 

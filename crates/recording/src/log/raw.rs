@@ -4,7 +4,8 @@ use std::mem::offset_of;
 
 use super::Item;
 use gpuprobe_model::abi::{
-    RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTensor, record,
+    RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, RawTensor,
+    record,
 };
 use gpuprobe_model::event;
 
@@ -12,7 +13,11 @@ use gpuprobe_model::event;
 pub(super) const LAYOUT: &str =
     "call 64 detail 152 task 64 kernel 56 copy 64 launch 88 batch gpuact01";
 
+// A record of the BPF side that changes needs a copy of its old layout here.
 const _: () = assert!(offset_of!(RawDetail, call) == 0 && offset_of!(RawNamed, detail) == 0);
+const _: () = assert!(size_of::<RawCall>() == 64 && size_of::<RawNamed>() == 152);
+const _: () = assert!(size_of::<RawTask>() == 64 && size_of::<RawKernel>() == 56);
+const _: () = assert!(size_of::<RawCopy>() == 64 && size_of::<RawLaunch>() == 88);
 
 /// Offset of the function's row in a record; `None` for records without one.
 fn row_offset(bytes: &[u8]) -> Option<usize> {

@@ -1,0 +1,51 @@
+//! Rows of the function table in the kernel side's form.
+
+use super::skeleton::types;
+use gpuprobe_cuda::{EntryValue, Flag, Function, Op};
+
+fn raw_value(value: EntryValue) -> types::gp_value {
+    types::gp_value {
+        place: value.place as u8,
+        index: value.index,
+        bits: value.bits,
+        access: value.access as u8,
+        offset: value.offset,
+    }
+}
+
+fn has(function: &Function, flag: Flag) -> bool {
+    let op = function.op;
+    match flag {
+        Flag::SizeAtReturn => function.size_at_return,
+        Flag::Detailed => function.is_detailed(),
+        Flag::Named => function.named,
+        Flag::OutBytes => function.out_bytes,
+        Flag::LedgerEvent => op.is_ledger_event(),
+        Flag::WithStack => {
+            op.allocates()
+                || op.is_of_framework()
+                || matches!(op, Op::GraphAllocate | Op::GraphNode)
+        }
+    }
+}
+
+/// What the BPF programs know of a function.
+pub(super) fn recipe(function: &Function) -> types::gp_recipe {
+    let flags = Flag::ALL.into_iter().filter(|&flag| has(function, flag));
+    types::gp_recipe {
+        op: function.op as u16,
+        shape: function.shape as u8,
+        scale: function.scale,
+        layer: function.layer as u16,
+        flags: flags.fold(0, |all, flag| all | flag as u16),
+        size: raw_value(function.size),
+        address: raw_value(function.address),
+        out: raw_value(function.out),
+        device: raw_value(function.device),
+        second: raw_value(function.second),
+        stream: raw_value(function.stream),
+        factors: function.factors.map(raw_value),
+        unless: function.unless.map(raw_value),
+        extra: function.extra.map(raw_value),
+    }
+}
