@@ -1,89 +1,70 @@
 //! Functions that set or report the current context and device, and functions that end contexts.
 
-use super::table::{driver, runtime};
+use super::table::{A0, A1, A2, A3, A4, Names, about, driver, only, runtime, writes};
 use super::{EntryValue, Function, Op};
 
-const A0: EntryValue = EntryValue::argument(0);
-const A1: EntryValue = EntryValue::argument(1);
+/// A function about the device with the number in `device`.
+const fn on(device: EntryValue, function: Function) -> Function {
+    Function {
+        device: device.bits32(),
+        ..function
+    }
+}
+
+const fn creates(names: Names, device: EntryValue) -> Function {
+    on(device, writes(driver(Op::ContextCreate, names)))
+}
+
+/// A driver function with a version that has the same arguments.
+const fn versions(op: Op, symbol: &'static str, older: &'static [&'static str]) -> Function {
+    driver(op, Names(symbol, older))
+}
 
 pub(super) const CONTEXTS: &[Function] = &[
+    on(A0, runtime(Op::DeviceSet, only("cudaSetDevice"))),
+    writes(runtime(Op::DeviceGet, only("cudaGetDevice"))),
+    writes(runtime(Op::DeviceCount, only("cudaGetDeviceCount"))),
+    writes(driver(Op::DeviceCount, only("cuDeviceGetCount"))),
+    on(
+        A1,
+        writes(driver(Op::ContextRetain, only("cuDevicePrimaryCtxRetain"))),
+    ),
+    on(
+        A0,
+        versions(
+            Op::PrimaryRelease,
+            "cuDevicePrimaryCtxRelease_v2",
+            &["cuDevicePrimaryCtxRelease"],
+        ),
+    ),
+    on(
+        A0,
+        versions(
+            Op::DeviceReset,
+            "cuDevicePrimaryCtxReset_v2",
+            &["cuDevicePrimaryCtxReset"],
+        ),
+    ),
+    runtime(Op::DeviceReset, only("cudaDeviceReset")),
+    creates(Names("cuCtxCreate_v2", &["cuCtxCreate"]), A2),
+    creates(only("cuCtxCreate_v3"), A4),
+    creates(only("cuCtxCreate_v4"), A3),
+    about(versions(
+        Op::ContextDestroy,
+        "cuCtxDestroy_v2",
+        &["cuCtxDestroy"],
+    )),
+    about(driver(Op::ContextSet, only("cuCtxSetCurrent"))),
+    writes(driver(Op::ContextGet, only("cuCtxGetCurrent"))),
+    about(versions(
+        Op::ContextPush,
+        "cuCtxPushCurrent_v2",
+        &["cuCtxPushCurrent"],
+    )),
+    versions(Op::ContextPop, "cuCtxPopCurrent_v2", &["cuCtxPopCurrent"]),
+    writes(driver(Op::ContextDevice, only("cuCtxGetDevice"))),
     Function {
-        device: A0.bits32(),
-        ..runtime(Op::DeviceSet, "cudaSetDevice")
-    },
-    Function {
-        out: A0,
-        ..runtime(Op::DeviceGet, "cudaGetDevice")
-    },
-    Function {
-        out: A0,
-        ..runtime(Op::DeviceCount, "cudaGetDeviceCount")
-    },
-    Function {
-        out: A0,
-        ..driver(Op::DeviceCount, "cuDeviceGetCount")
-    },
-    Function {
-        out: A0,
-        device: A1.bits32(),
-        ..driver(Op::ContextRetain, "cuDevicePrimaryCtxRetain")
-    },
-    Function {
-        variants: &["cuDevicePrimaryCtxRelease"],
-        device: A0.bits32(),
-        ..driver(Op::PrimaryRelease, "cuDevicePrimaryCtxRelease_v2")
-    },
-    Function {
-        variants: &["cuDevicePrimaryCtxReset"],
-        device: A0.bits32(),
-        ..driver(Op::DeviceReset, "cuDevicePrimaryCtxReset_v2")
-    },
-    runtime(Op::DeviceReset, "cudaDeviceReset"),
-    Function {
-        variants: &["cuCtxCreate"],
-        out: A0,
-        device: EntryValue::argument32(2),
-        ..driver(Op::ContextCreate, "cuCtxCreate_v2")
-    },
-    Function {
-        out: A0,
-        device: EntryValue::argument32(4),
-        ..driver(Op::ContextCreate, "cuCtxCreate_v3")
-    },
-    Function {
-        out: A0,
-        device: EntryValue::argument32(3),
-        ..driver(Op::ContextCreate, "cuCtxCreate_v4")
-    },
-    Function {
-        variants: &["cuCtxDestroy"],
-        address: A0,
-        ..driver(Op::ContextDestroy, "cuCtxDestroy_v2")
-    },
-    Function {
-        address: A0,
-        ..driver(Op::ContextSet, "cuCtxSetCurrent")
-    },
-    Function {
-        out: A0,
-        ..driver(Op::ContextGet, "cuCtxGetCurrent")
-    },
-    Function {
-        variants: &["cuCtxPushCurrent"],
-        address: A0,
-        ..driver(Op::ContextPush, "cuCtxPushCurrent_v2")
-    },
-    Function {
-        variants: &["cuCtxPopCurrent"],
-        ..driver(Op::ContextPop, "cuCtxPopCurrent_v2")
-    },
-    Function {
-        out: A0,
-        ..driver(Op::ContextDevice, "cuCtxGetDevice")
-    },
-    Function {
-        out: A0,
         address: A1,
-        ..driver(Op::ContextDevice, "cuCtxGetDevice_v2")
+        ..writes(driver(Op::ContextDevice, only("cuCtxGetDevice_v2")))
     },
 ];

@@ -1,9 +1,15 @@
 //! Profiler hooks of frameworks' caching allocators, which reserve memory from CUDA in large pieces
 //! and allocate small blocks from it that CUDA does not see.
 
-use super::memory::{A0, A1, A2, A3};
-use super::table::row;
-use super::{EntryValue, Function, Layer, MemoryKind, Op};
+use super::table::{A0, A1, A2, A3, A4, A5, Names, row};
+use super::{Function, Layer, MemoryKind, Op};
+
+const fn hook(op: Op, names: Names) -> Function {
+    Function {
+        kind: MemoryKind::Tensor,
+        ..row(Layer::Framework, op, names)
+    }
+}
 
 /// `c10::reportMemoryUsageToProfiler(void *address, bytes, allocated, reserved, c10::Device)`:
 /// PyTorch calls it for every block that its caching allocator allocates or frees (`bytes` is
@@ -12,21 +18,21 @@ use super::{EntryValue, Function, Layer, MemoryKind, Op};
 /// version: 1.10 to 1.13 have `lll`, 2.0 and later `lmm`. Before 1.10 the function has one number
 /// and no address, and another symbol.
 const USAGE: Function = Function {
-    variants: &[
-        "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE",
-        "_ZN3c1027reportMemoryUsageToProfilerEPvllmNS_6DeviceE",
-        "_ZN3c1027reportMemoryUsageToProfilerEPvlmlNS_6DeviceE",
-    ],
     address: A0,
     size: A1,
     out: A2,
     stream: A3,
-    device: EntryValue::argument32(4),
-    kind: MemoryKind::Tensor,
-    ..row(
-        Layer::Framework,
+    device: A4.bits32(),
+    ..hook(
         Op::Tensor,
-        "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+        Names(
+            "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+            &[
+                "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE",
+                "_ZN3c1027reportMemoryUsageToProfilerEPvllmNS_6DeviceE",
+                "_ZN3c1027reportMemoryUsageToProfilerEPvlmlNS_6DeviceE",
+            ],
+        ),
     )
 };
 
@@ -36,13 +42,14 @@ const USAGE: Function = Function {
 /// length and text. Source: TensorFlow 2.19. Host memory has such allocators, too.
 const CHUNK: Function = Function {
     address: A3,
-    size: EntryValue::argument(5),
+    size: A5,
     stream: A1,
-    kind: MemoryKind::Tensor,
-    ..row(
-        Layer::Framework,
+    ..hook(
         Op::Tensor,
-        "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
+        Names(
+            "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
+            &[],
+        ),
     )
 };
 
@@ -51,19 +58,19 @@ const CHUNK: Function = Function {
 /// throws. Since 1.12; the request is `int64_t`; the totals are `int64_t` in 1.x and `size_t` from
 /// 2.0 on.
 const OUT_OF_MEMORY: Function = Function {
-    variants: &[
-        "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
-        "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
-    ],
     size: A0,
     out: A1,
     stream: A2,
-    device: EntryValue::argument32(3),
-    kind: MemoryKind::Tensor,
-    ..row(
-        Layer::Framework,
+    device: A3.bits32(),
+    ..hook(
         Op::OutOfMemory,
-        "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+        Names(
+            "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+            &[
+                "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
+                "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+            ],
+        ),
     )
 };
 

@@ -2,164 +2,111 @@
 //! ones. NVIDIA's runtime also exports `__cudaLaunchKernel`, which jumps into `cudaLaunchKernel`:
 //! only the latter is probed, so that a launch is counted once.
 
-use super::table::row;
+use super::table::{
+    A0, A1, A2, DRIVER, Names, RUNTIME, S1, S2, about, driver, only, ptsz, row, writes,
+};
 use super::{EntryValue, Function, LaunchShape, Layer, Op};
 
-const fn driver(op: Op, symbol: &'static str, variants: &'static [&'static str]) -> Function {
+/// A launch function of the driver with the kernel's dimensions in its arguments.
+const fn launch(names: Names) -> Function {
     Function {
-        variants,
-        ..row(Layer::Driver, op, symbol)
+        stream: S2,
+        shape: LaunchShape::Arguments,
+        ..about(row(DRIVER, Op::Launch, names))
     }
 }
 
-/// A launch function with its stream in stack slot `stream`.
-const fn launch(
-    layer: Layer,
-    symbol: &'static str,
-    variants: &'static [&'static str],
-    shape: LaunchShape,
-    stream: u8,
-) -> Function {
+/// A launch function of the runtime.
+const fn runtime_launch(names: Names) -> Function {
     Function {
-        variants,
-        address: EntryValue::argument(0),
-        stream: EntryValue::stack(stream),
-        shape,
-        ..row(layer, Op::Launch, symbol)
+        stream: S1,
+        shape: LaunchShape::Dim3,
+        ..about(row(RUNTIME, Op::Launch, names))
     }
 }
 
 /// A launch function with a `CUlaunchConfig` or `cudaLaunchConfig_t`; both have the stream at
 /// offset 32.
-const fn launch_by_config(
-    layer: Layer,
-    symbol: &'static str,
-    variants: &'static [&'static str],
-) -> Function {
+const fn launch_by_config(layer: Layer, names: Names) -> Function {
     Function {
-        variants,
-        address: EntryValue::argument(1),
-        stream: EntryValue::argument(0).behind(32),
+        address: A1,
+        stream: A0.behind(32),
         shape: LaunchShape::Config,
-        ..row(layer, Op::Launch, symbol)
+        ..row(layer, Op::Launch, names)
     }
 }
 
-const fn graph_launch(
-    layer: Layer,
-    symbol: &'static str,
-    variants: &'static [&'static str],
-) -> Function {
+const fn graph_launch(layer: Layer, names: Names) -> Function {
     Function {
-        variants,
-        address: EntryValue::argument(0),
-        stream: EntryValue::argument(1),
-        ..row(layer, Op::GraphLaunch, symbol)
+        address: A0,
+        stream: A1,
+        ..row(layer, Op::GraphLaunch, names)
     }
 }
 
 const fn named(symbol: &'static str) -> Function {
     Function {
-        out: EntryValue::argument(0),
-        address: EntryValue::argument(2),
-        ..driver(Op::KernelName, symbol, &[])
+        address: A2,
+        ..writes(driver(Op::KernelName, only(symbol)))
     }
 }
 
+/// A function about `stream`.
+const fn on(stream: EntryValue, function: Function) -> Function {
+    Function { stream, ..function }
+}
+
+const CAPTURE_BEGINS: Names = Names(
+    "cuStreamBeginCapture_v2",
+    &[
+        "cuStreamBeginCapture_v2_ptsz",
+        "cuStreamBeginCapture",
+        "cuStreamBeginCapture_ptsz",
+        "cuStreamBeginCaptureToGraph",
+        "cuStreamBeginCaptureToGraph_ptsz",
+    ],
+);
+const EVENT_RECORDS: Names = Names(
+    "cuEventRecord",
+    &[
+        "cuEventRecord_ptsz",
+        "cuEventRecordWithFlags",
+        "cuEventRecordWithFlags_ptsz",
+    ],
+);
+
 pub(super) const LAUNCHES: &[Function] = &[
-    launch(
-        Layer::Driver,
-        "cuLaunchKernel",
-        &["cuLaunchKernel_ptsz"],
-        LaunchShape::Arguments,
-        2,
+    launch(ptsz!("cuLaunchKernel")),
+    launch_by_config(DRIVER, ptsz!("cuLaunchKernelEx")),
+    launch(ptsz!("cuLaunchCooperativeKernel")),
+    graph_launch(DRIVER, ptsz!("cuGraphLaunch")),
+    runtime_launch(ptsz!("cudaLaunchKernel")),
+    launch_by_config(RUNTIME, ptsz!("cudaLaunchKernelExC")),
+    runtime_launch(ptsz!("cudaLaunchCooperativeKernel")),
+    graph_launch(RUNTIME, ptsz!("cudaGraphLaunch")),
+    on(A0, driver(Op::CaptureBegin, CAPTURE_BEGINS)),
+    on(
+        A0,
+        Function {
+            out: A1,
+            ..driver(Op::CaptureEnd, ptsz!("cuStreamEndCapture"))
+        },
     ),
-    launch_by_config(
-        Layer::Driver,
-        "cuLaunchKernelEx",
-        &["cuLaunchKernelEx_ptsz"],
+    on(A1, about(driver(Op::EventRecord, EVENT_RECORDS))),
+    on(
+        A0,
+        Function {
+            address: A1,
+            ..driver(Op::StreamWait, ptsz!("cuStreamWaitEvent"))
+        },
     ),
-    launch(
-        Layer::Driver,
-        "cuLaunchCooperativeKernel",
-        &["cuLaunchCooperativeKernel_ptsz"],
-        LaunchShape::Arguments,
-        2,
-    ),
-    graph_launch(Layer::Driver, "cuGraphLaunch", &["cuGraphLaunch_ptsz"]),
-    launch(
-        Layer::Runtime,
-        "cudaLaunchKernel",
-        &["cudaLaunchKernel_ptsz"],
-        LaunchShape::Dim3,
-        1,
-    ),
-    launch_by_config(
-        Layer::Runtime,
-        "cudaLaunchKernelExC",
-        &["cudaLaunchKernelExC_ptsz"],
-    ),
-    launch(
-        Layer::Runtime,
-        "cudaLaunchCooperativeKernel",
-        &["cudaLaunchCooperativeKernel_ptsz"],
-        LaunchShape::Dim3,
-        1,
-    ),
-    graph_launch(Layer::Runtime, "cudaGraphLaunch", &["cudaGraphLaunch_ptsz"]),
-    Function {
-        stream: EntryValue::argument(0),
-        ..driver(
-            Op::CaptureBegin,
-            "cuStreamBeginCapture_v2",
-            &[
-                "cuStreamBeginCapture_v2_ptsz",
-                "cuStreamBeginCapture",
-                "cuStreamBeginCapture_ptsz",
-                "cuStreamBeginCaptureToGraph",
-                "cuStreamBeginCaptureToGraph_ptsz",
-            ],
-        )
-    },
-    Function {
-        stream: EntryValue::argument(0),
-        out: EntryValue::argument(1),
-        ..driver(
-            Op::CaptureEnd,
-            "cuStreamEndCapture",
-            &["cuStreamEndCapture_ptsz"],
-        )
-    },
-    Function {
-        address: EntryValue::argument(0),
-        stream: EntryValue::argument(1),
-        ..driver(
-            Op::EventRecord,
-            "cuEventRecord",
-            &[
-                "cuEventRecord_ptsz",
-                "cuEventRecordWithFlags",
-                "cuEventRecordWithFlags_ptsz",
-            ],
-        )
-    },
-    Function {
-        stream: EntryValue::argument(0),
-        address: EntryValue::argument(1),
-        ..driver(
-            Op::StreamWait,
-            "cuStreamWaitEvent",
-            &["cuStreamWaitEvent_ptsz"],
-        )
-    },
-    Function {
-        stream: EntryValue::argument(0),
-        ..driver(
+    on(
+        A0,
+        driver(
             Op::StreamDestroy,
-            "cuStreamDestroy_v2",
-            &["cuStreamDestroy"],
-        )
-    },
+            Names("cuStreamDestroy_v2", &["cuStreamDestroy"]),
+        ),
+    ),
     named("cuModuleGetFunction"),
     named("cuLibraryGetKernel"),
 ];

@@ -1,52 +1,53 @@
 //! Functions of both layers that allocate and free memory.
 
-use super::table::row;
+use super::table::{
+    A0, A1, A2, A3, A4, DRIVER, NONE, Names, RUNTIME, S0, S1, S2, about, only, ptsz, row, writes,
+};
 use super::{EXTRA, EntryValue, Function, Layer, MemoryKind, Op};
 use MemoryKind::{Array, Async, Device, Imported, Managed, Pinned, Pitched, Registered, Vmm};
 
-pub(super) const NONE: EntryValue = EntryValue::NONE;
-pub(super) const A0: EntryValue = EntryValue::argument(0);
-pub(super) const A1: EntryValue = EntryValue::argument(1);
-pub(super) const A2: EntryValue = EntryValue::argument(2);
-pub(super) const A3: EntryValue = EntryValue::argument(3);
-
-type Variants = &'static [&'static str];
-
-const fn memory(layer: Layer, op: Op, kind: MemoryKind, symbol: &'static str) -> Function {
+const fn memory(layer: Layer, op: Op, kind: MemoryKind, names: Names) -> Function {
     Function {
         kind,
-        ..row(layer, op, symbol)
+        ..row(layer, op, names)
     }
 }
 
 /// Allocates argument 1 bytes and returns the address in argument 0.
-const fn allocates(
-    layer: Layer,
-    kind: MemoryKind,
-    symbol: &'static str,
-    variants: Variants,
-) -> Function {
+const fn allocates(layer: Layer, kind: MemoryKind, names: Names) -> Function {
     Function {
-        variants,
         out: A0,
         size: A1,
-        ..memory(layer, Op::Allocate, kind, symbol)
+        ..memory(layer, Op::Allocate, kind, names)
     }
 }
 
 /// Frees argument 0.
-const fn frees(
-    layer: Layer,
-    op: Op,
-    kind: MemoryKind,
-    symbol: &'static str,
-    variants: Variants,
-) -> Function {
+const fn frees(layer: Layer, kind: MemoryKind, names: Names) -> Function {
     Function {
-        variants,
         address: A0,
-        ..memory(layer, op, kind, symbol)
+        ..memory(layer, Op::Free, kind, names)
     }
+}
+
+/// Drops a reference to the handle in argument 0.
+const fn releases(layer: Layer, kind: MemoryKind, symbol: &'static str) -> Function {
+    about(memory(layer, Op::HandleRelease, kind, only(symbol)))
+}
+
+/// Closes the memory of another process at argument 0.
+const fn closes(layer: Layer, symbol: &'static str) -> Function {
+    about(memory(layer, Op::ShareClose, Imported, only(symbol)))
+}
+
+/// A function of virtual memory management, which only the driver has.
+const fn virtual_memory(op: Op, symbol: &'static str) -> Function {
+    memory(DRIVER, op, Vmm, only(symbol))
+}
+
+/// A function for memory of other processes and APIs, which only the driver has.
+const fn imported(op: Op, symbol: &'static str) -> Function {
+    memory(DRIVER, op, Imported, only(symbol))
 }
 
 /// Allocates rows with a pitch that the call returns in `pitch`. The extra values are the requested
@@ -64,17 +65,16 @@ const fn pitched(
         size_at_return: true,
         factors: [height, depth],
         extra: extra(&shape),
-        ..memory(layer, Op::Allocate, Pitched, symbol)
+        ..memory(layer, Op::Allocate, Pitched, only(symbol))
     }
 }
 
 /// Page-locks the host memory at argument 0.
-const fn registers(layer: Layer, symbol: &'static str, variants: Variants) -> Function {
+const fn registers(layer: Layer, names: Names) -> Function {
     Function {
-        variants,
         address: A0,
         size: A1,
-        ..memory(layer, Op::Allocate, Registered, symbol)
+        ..memory(layer, Op::Allocate, Registered, names)
     }
 }
 
@@ -82,15 +82,14 @@ const fn registers(layer: Layer, symbol: &'static str, variants: Variants) -> Fu
 /// The extra value is the pool.
 const fn stream_ordered(
     layer: Layer,
-    symbol: &'static str,
-    variants: Variants,
+    names: Names,
     stream: EntryValue,
     pool: EntryValue,
 ) -> Function {
     Function {
         stream,
         extra: extra(&[pool]),
-        ..allocates(layer, Async, symbol, variants)
+        ..allocates(layer, Async, names)
     }
 }
 
@@ -108,7 +107,7 @@ const fn runtime_array(
     Function {
         out: A0,
         extra: [xy, zw, format, width, height, depth, levels, flags],
-        ..memory(Layer::Runtime, Op::Allocate, Array, symbol)
+        ..memory(RUNTIME, Op::Allocate, Array, only(symbol))
     }
 }
 
@@ -126,14 +125,13 @@ const fn driver_array(symbol: &'static str, has_depth: bool, levels: EntryValue)
     Function {
         out: A0,
         extra: [bits, channels, NONE, width, height, depth, levels, flags],
-        ..memory(Layer::Driver, Op::Allocate, Array, symbol)
+        ..memory(DRIVER, Op::Allocate, Array, only(symbol))
     }
 }
 
 /// Opens memory of another process by the 64-byte handle in these values.
-const fn opens(layer: Layer, symbol: &'static str, variants: Variants) -> Function {
+const fn opens(layer: Layer, names: Names) -> Function {
     Function {
-        variants,
         out: A0,
         // The handle is passed by value, on the stack.
         extra: {
@@ -145,7 +143,7 @@ const fn opens(layer: Layer, symbol: &'static str, variants: Variants) -> Functi
             }
             all
         },
-        ..memory(layer, Op::ShareOpen, Imported, symbol)
+        ..memory(layer, Op::ShareOpen, Imported, names)
     }
 }
 
@@ -162,7 +160,7 @@ const fn imports_pointer(layer: Layer, symbol: &'static str) -> Function {
             }
             all
         },
-        ..memory(layer, Op::Allocate, Imported, symbol)
+        ..memory(layer, Op::Allocate, Imported, only(symbol))
     }
 }
 
@@ -171,7 +169,7 @@ const fn imports_external(layer: Layer, symbol: &'static str) -> Function {
     Function {
         out: A0,
         size: A1.behind(24),
-        ..memory(layer, Op::HandleImport, Imported, symbol)
+        ..memory(layer, Op::HandleImport, Imported, only(symbol))
     }
 }
 
@@ -181,7 +179,7 @@ const fn maps_external(layer: Layer, symbol: &'static str) -> Function {
         out: A0,
         address: A1,
         size: A2.behind(8),
-        ..memory(layer, Op::MapHandle, Imported, symbol)
+        ..memory(layer, Op::MapHandle, Imported, only(symbol))
     }
 }
 
@@ -189,7 +187,7 @@ const fn maps_external(layer: Layer, symbol: &'static str) -> Function {
 const fn maps_external_array(layer: Layer, symbol: &'static str) -> Function {
     Function {
         out: A0,
-        ..memory(layer, Op::Allocate, Array, symbol)
+        ..memory(layer, Op::Allocate, Array, only(symbol))
     }
 }
 
@@ -204,178 +202,107 @@ const fn extra<const N: usize>(values: &[EntryValue; N]) -> [EntryValue; EXTRA] 
 }
 
 /// `cudaExtent`, passed by value in the first stack slots.
-const EXTENT: [EntryValue; 3] = [
-    EntryValue::stack(0),
-    EntryValue::stack(1),
-    EntryValue::stack(2),
-];
-const RUNTIME: Layer = Layer::Runtime;
-const DRIVER: Layer = Layer::Driver;
+const EXTENT: [EntryValue; 3] = [S0, S1, S2];
 
 pub(super) const MEMORY: &[Function] = &[
-    allocates(RUNTIME, Device, "cudaMalloc", &[]),
-    frees(RUNTIME, Op::Free, Device, "cudaFree", &[]),
-    allocates(DRIVER, Device, "cuMemAlloc_v2", &[]),
-    frees(DRIVER, Op::Free, Device, "cuMemFree_v2", &[]),
+    allocates(RUNTIME, Device, only("cudaMalloc")),
+    frees(RUNTIME, Device, only("cudaFree")),
+    allocates(DRIVER, Device, only("cuMemAlloc_v2")),
+    frees(DRIVER, Device, only("cuMemFree_v2")),
     pitched(RUNTIME, "cudaMallocPitch", A1, [A2, A3, NONE]),
     pitched(RUNTIME, "cudaMalloc3D", A0.plus(8), EXTENT),
     pitched(DRIVER, "cuMemAllocPitch_v2", A1, [A2, A3, NONE]),
-    allocates(RUNTIME, Managed, "cudaMallocManaged", &[]),
-    allocates(DRIVER, Managed, "cuMemAllocManaged", &[]),
+    allocates(RUNTIME, Managed, only("cudaMallocManaged")),
+    allocates(DRIVER, Managed, only("cuMemAllocManaged")),
     // Total of host memory.
-    allocates(RUNTIME, Pinned, "cudaMallocHost", &[]),
-    allocates(RUNTIME, Pinned, "cudaHostAlloc", &[]),
-    frees(RUNTIME, Op::Free, Pinned, "cudaFreeHost", &[]),
-    allocates(DRIVER, Pinned, "cuMemAllocHost_v2", &[]),
-    allocates(DRIVER, Pinned, "cuMemHostAlloc", &[]),
-    frees(DRIVER, Op::Free, Pinned, "cuMemFreeHost", &[]),
-    registers(RUNTIME, "cudaHostRegister", &[]),
-    frees(RUNTIME, Op::Free, Registered, "cudaHostUnregister", &[]),
-    registers(DRIVER, "cuMemHostRegister_v2", &["cuMemHostRegister"]),
-    frees(DRIVER, Op::Free, Registered, "cuMemHostUnregister", &[]),
-    // Arrays.
-    runtime_array(
-        "cudaMallocArray",
-        [A2, A3, NONE],
-        NONE,
-        EntryValue::argument32(4),
+    allocates(RUNTIME, Pinned, only("cudaMallocHost")),
+    allocates(RUNTIME, Pinned, only("cudaHostAlloc")),
+    frees(RUNTIME, Pinned, only("cudaFreeHost")),
+    allocates(DRIVER, Pinned, only("cuMemAllocHost_v2")),
+    allocates(DRIVER, Pinned, only("cuMemHostAlloc")),
+    frees(DRIVER, Pinned, only("cuMemFreeHost")),
+    registers(RUNTIME, only("cudaHostRegister")),
+    frees(RUNTIME, Registered, only("cudaHostUnregister")),
+    registers(
+        DRIVER,
+        Names("cuMemHostRegister_v2", &["cuMemHostRegister"]),
     ),
+    frees(DRIVER, Registered, only("cuMemHostUnregister")),
+    // Arrays.
+    runtime_array("cudaMallocArray", [A2, A3, NONE], NONE, A4.bits32()),
     runtime_array("cudaMalloc3DArray", EXTENT, NONE, A2.bits32()),
     runtime_array("cudaMallocMipmappedArray", EXTENT, A2.bits32(), A3.bits32()),
-    frees(RUNTIME, Op::Free, Array, "cudaFreeArray", &[]),
-    frees(RUNTIME, Op::Free, Array, "cudaFreeMipmappedArray", &[]),
+    frees(RUNTIME, Array, only("cudaFreeArray")),
+    frees(RUNTIME, Array, only("cudaFreeMipmappedArray")),
     driver_array("cuArrayCreate_v2", false, NONE),
     driver_array("cuArray3DCreate_v2", true, NONE),
     driver_array("cuMipmappedArrayCreate", true, A2.bits32()),
-    frees(DRIVER, Op::Free, Array, "cuArrayDestroy", &[]),
-    frees(DRIVER, Op::Free, Array, "cuMipmappedArrayDestroy", &[]),
+    frees(DRIVER, Array, only("cuArrayDestroy")),
+    frees(DRIVER, Array, only("cuMipmappedArrayDestroy")),
     // Stream-ordered memory.
-    stream_ordered(
-        RUNTIME,
-        "cudaMallocAsync",
-        &["cudaMallocAsync_ptsz"],
-        A2,
-        NONE,
-    ),
-    stream_ordered(
-        RUNTIME,
-        "cudaMallocFromPoolAsync",
-        &["cudaMallocFromPoolAsync_ptsz"],
-        A3,
-        A2,
-    ),
+    stream_ordered(RUNTIME, ptsz!("cudaMallocAsync"), A2, NONE),
+    stream_ordered(RUNTIME, ptsz!("cudaMallocFromPoolAsync"), A3, A2),
     Function {
         stream: A1,
-        ..frees(
-            RUNTIME,
-            Op::Free,
-            Async,
-            "cudaFreeAsync",
-            &["cudaFreeAsync_ptsz"],
-        )
+        ..frees(RUNTIME, Async, ptsz!("cudaFreeAsync"))
     },
-    stream_ordered(
-        DRIVER,
-        "cuMemAllocAsync",
-        &["cuMemAllocAsync_ptsz"],
-        A2,
-        NONE,
-    ),
-    stream_ordered(
-        DRIVER,
-        "cuMemAllocFromPoolAsync",
-        &["cuMemAllocFromPoolAsync_ptsz"],
-        A3,
-        A2,
-    ),
+    stream_ordered(DRIVER, ptsz!("cuMemAllocAsync"), A2, NONE),
+    stream_ordered(DRIVER, ptsz!("cuMemAllocFromPoolAsync"), A3, A2),
     Function {
         stream: A1,
-        ..frees(
-            DRIVER,
-            Op::Free,
-            Async,
-            "cuMemFreeAsync",
-            &["cuMemFreeAsync_ptsz"],
-        )
+        ..frees(DRIVER, Async, ptsz!("cuMemFreeAsync"))
     },
-    // Virtual memory management, which only the driver has. `CUmemAllocationProp` has the location
+    // Virtual memory management. `CUmemAllocationProp` has the location
     // type at offset 8 and the location number at 12.
     Function {
         device: A2.behind(12).bits32(),
         extra: extra(&[A2.behind(8).bits32()]),
-        ..Function {
-            op: Op::HandleCreate,
-            ..allocates(DRIVER, Vmm, "cuMemCreate", &[])
-        }
+        size: A1,
+        ..writes(virtual_memory(Op::HandleCreate, "cuMemCreate"))
     },
-    frees(DRIVER, Op::HandleRelease, Vmm, "cuMemRelease", &[]),
+    releases(DRIVER, Vmm, "cuMemRelease"),
     Function {
-        address: A0,
         size: A1,
         extra: extra(&[A3, A2]),
-        ..memory(DRIVER, Op::Map, Vmm, "cuMemMap")
+        ..about(virtual_memory(Op::Map, "cuMemMap"))
     },
     Function {
         size: A1,
-        ..frees(DRIVER, Op::Unmap, Vmm, "cuMemUnmap", &[])
-    },
-    Function {
-        op: Op::Reserve,
-        ..allocates(DRIVER, Vmm, "cuMemAddressReserve", &[])
+        ..about(virtual_memory(Op::Unmap, "cuMemUnmap"))
     },
     Function {
         size: A1,
-        ..frees(DRIVER, Op::Unreserve, Vmm, "cuMemAddressFree", &[])
+        ..writes(virtual_memory(Op::Reserve, "cuMemAddressReserve"))
+    },
+    Function {
+        size: A1,
+        ..about(virtual_memory(Op::Unreserve, "cuMemAddressFree"))
     },
     Function {
         address: A1,
-        out: A0,
-        ..memory(DRIVER, Op::HandleRetain, Vmm, "cuMemRetainAllocationHandle")
+        ..writes(virtual_memory(
+            Op::HandleRetain,
+            "cuMemRetainAllocationHandle",
+        ))
     },
-    Function {
-        out: A0,
-        ..memory(
-            DRIVER,
-            Op::HandleImport,
-            Imported,
-            "cuMemImportFromShareableHandle",
-        )
-    },
-    Function {
-        out: A0,
-        ..memory(DRIVER, Op::HandleOther, Imported, "cuMulticastCreate")
-    },
+    writes(imported(Op::HandleImport, "cuMemImportFromShareableHandle")),
+    writes(imported(Op::HandleOther, "cuMulticastCreate")),
     // Memory of other processes and other APIs.
-    opens(RUNTIME, "cudaIpcOpenMemHandle", &[]),
-    frees(
-        RUNTIME,
-        Op::ShareClose,
-        Imported,
-        "cudaIpcCloseMemHandle",
-        &[],
+    opens(RUNTIME, only("cudaIpcOpenMemHandle")),
+    closes(RUNTIME, "cudaIpcCloseMemHandle"),
+    opens(
+        DRIVER,
+        Names("cuIpcOpenMemHandle_v2", &["cuIpcOpenMemHandle"]),
     ),
-    opens(DRIVER, "cuIpcOpenMemHandle_v2", &["cuIpcOpenMemHandle"]),
-    frees(DRIVER, Op::ShareClose, Imported, "cuIpcCloseMemHandle", &[]),
+    closes(DRIVER, "cuIpcCloseMemHandle"),
     imports_pointer(RUNTIME, "cudaMemPoolImportPointer"),
     imports_pointer(DRIVER, "cuMemPoolImportPointer"),
     imports_external(RUNTIME, "cudaImportExternalMemory"),
     maps_external(RUNTIME, "cudaExternalMemoryGetMappedBuffer"),
     maps_external_array(RUNTIME, "cudaExternalMemoryGetMappedMipmappedArray"),
-    frees(
-        RUNTIME,
-        Op::HandleRelease,
-        Imported,
-        "cudaDestroyExternalMemory",
-        &[],
-    ),
+    releases(RUNTIME, Imported, "cudaDestroyExternalMemory"),
     imports_external(DRIVER, "cuImportExternalMemory"),
     maps_external(DRIVER, "cuExternalMemoryGetMappedBuffer"),
     maps_external_array(DRIVER, "cuExternalMemoryGetMappedMipmappedArray"),
-    frees(
-        DRIVER,
-        Op::HandleRelease,
-        Imported,
-        "cuDestroyExternalMemory",
-        &[],
-    ),
+    releases(DRIVER, Imported, "cuDestroyExternalMemory"),
 ];

@@ -1,33 +1,25 @@
 //! Copy and memset functions of the runtime.
 
-use super::copies::{A0, A1, A2, A3, A4, A5, Moves, NONE, copy, set};
-use super::{CopyDirectionSource, Direction, EntryValue, Function, Layer};
+use super::copies::{ARGS_012, ARGS_024, Moves, PEER, copy, set};
+use super::table::{A0, A1, A2, A3, A4, A5, NONE, Names, RUNTIME, S0, S1, S2, only, ptds, ptsz};
+use super::{CopyDirectionSource::ByKind, EntryValue, Function};
+
+const ARGS_025: Moves = Moves(A0, A2, A5);
+const ARGS_034: Moves = Moves(A0, A3, A4);
+const ARGS_035: Moves = Moves(A0, A3, A5);
+const ARGS_014: Moves = Moves(A0, A1, A4);
 
 /// A copy function with a `cudaMemcpyKind`.
-const fn runtime(
-    symbol: &'static str,
-    variants: &'static [&'static str],
-    moves: Moves,
-    kind: EntryValue,
-    stream: EntryValue,
-) -> Function {
+const fn runtime(names: Names, moves: Moves, kind: EntryValue, stream: EntryValue) -> Function {
     Function {
-        device: kind,
-        ..copy(
-            Layer::Runtime,
-            symbol,
-            variants,
-            CopyDirectionSource::ByKind,
-            moves,
-            stream,
-        )
+        device: kind.bits32(),
+        ..copy(RUNTIME, names, ByKind, moves, stream)
     }
 }
 
 /// A two-dimensional copy function with a `cudaMemcpyKind`.
 const fn runtime_2d(
-    symbol: &'static str,
-    variants: &'static [&'static str],
+    names: Names,
     moves: Moves,
     height: EntryValue,
     kind: EntryValue,
@@ -35,160 +27,51 @@ const fn runtime_2d(
 ) -> Function {
     Function {
         factors: [height, NONE],
-        ..runtime(symbol, variants, moves, kind, stream)
+        ..runtime(names, moves, kind, stream)
     }
 }
 
 const fn runtime_set(
-    symbol: &'static str,
-    variants: &'static [&'static str],
+    names: Names,
     size: EntryValue,
     height: EntryValue,
     stream: EntryValue,
 ) -> Function {
-    set(Layer::Runtime, symbol, variants, 1, size, height, stream)
+    set(RUNTIME, names, 1, size, height, stream)
 }
 
 /// A copy function with a `cudaMemcpy3DParms`. Between pointers its width is in bytes; with an
 /// array it is in elements.
-const fn runtime_3d(
-    symbol: &'static str,
-    variants: &'static [&'static str],
-    stream: EntryValue,
-) -> Function {
+const fn runtime_3d(names: Names, stream: EntryValue) -> Function {
     let moves = Moves(A0.behind(96), A0.behind(32), A0.behind(128));
     Function {
         factors: [A0.behind(136), A0.behind(144)],
         unless: [A0.behind(0), A0.behind(64)],
-        ..runtime(symbol, variants, moves, A0.bits32().behind(152), stream)
+        ..runtime(names, moves, A0.behind(152), stream)
     }
 }
 
 pub(super) const RUNTIME_COPIES: &[Function] = &[
-    runtime(
-        "cudaMemcpy",
-        &["cudaMemcpy_ptds"],
-        Moves(A0, A1, A2),
-        EntryValue::argument32(3),
-        NONE,
-    ),
-    runtime(
-        "cudaMemcpyAsync",
-        &["cudaMemcpyAsync_ptsz"],
-        Moves(A0, A1, A2),
-        EntryValue::argument32(3),
-        A4,
-    ),
-    runtime(
-        "cudaMemcpyToSymbol",
-        &["cudaMemcpyToSymbol_ptds"],
-        Moves(A0, A1, A2),
-        EntryValue::argument32(4),
-        NONE,
-    ),
-    runtime(
-        "cudaMemcpyToSymbolAsync",
-        &["cudaMemcpyToSymbolAsync_ptsz"],
-        Moves(A0, A1, A2),
-        EntryValue::argument32(4),
-        A5,
-    ),
-    runtime(
-        "cudaMemcpyFromSymbol",
-        &["cudaMemcpyFromSymbol_ptds"],
-        Moves(A0, A1, A2),
-        EntryValue::argument32(4),
-        NONE,
-    ),
-    runtime(
-        "cudaMemcpyFromSymbolAsync",
-        &["cudaMemcpyFromSymbolAsync_ptsz"],
-        Moves(A0, A1, A2),
-        EntryValue::argument32(4),
-        A5,
-    ),
-    runtime_2d(
-        "cudaMemcpy2D",
-        &["cudaMemcpy2D_ptds"],
-        Moves(A0, A2, A4),
-        A5,
-        EntryValue::stack(0).bits32(),
-        NONE,
-    ),
-    runtime_2d(
-        "cudaMemcpy2DAsync",
-        &["cudaMemcpy2DAsync_ptsz"],
-        Moves(A0, A2, A4),
-        A5,
-        EntryValue::stack(0).bits32(),
-        EntryValue::stack(1),
-    ),
-    runtime(
-        "cudaMemcpyToArray",
-        &["cudaMemcpyToArray_ptds"],
-        Moves(A0, A3, A4),
-        EntryValue::argument32(5),
-        NONE,
-    ),
-    runtime(
-        "cudaMemcpyFromArray",
-        &["cudaMemcpyFromArray_ptds"],
-        Moves(A0, A1, A4),
-        EntryValue::argument32(5),
-        NONE,
-    ),
-    runtime_2d(
-        "cudaMemcpy2DToArray",
-        &["cudaMemcpy2DToArray_ptds"],
-        Moves(A0, A3, A5),
-        EntryValue::stack(0),
-        EntryValue::stack(1).bits32(),
-        NONE,
-    ),
-    runtime_2d(
-        "cudaMemcpy2DToArrayAsync",
-        &["cudaMemcpy2DToArrayAsync_ptsz"],
-        Moves(A0, A3, A5),
-        EntryValue::stack(0),
-        EntryValue::stack(1).bits32(),
-        EntryValue::stack(2),
-    ),
-    runtime_2d(
-        "cudaMemcpy2DFromArray",
-        &["cudaMemcpy2DFromArray_ptds"],
-        Moves(A0, A2, A5),
-        EntryValue::stack(0),
-        EntryValue::stack(1).bits32(),
-        NONE,
-    ),
-    runtime_2d(
-        "cudaMemcpy2DFromArrayAsync",
-        &["cudaMemcpy2DFromArrayAsync_ptsz"],
-        Moves(A0, A2, A5),
-        EntryValue::stack(0),
-        EntryValue::stack(1).bits32(),
-        EntryValue::stack(2),
-    ),
-    copy(
-        Layer::Runtime,
-        "cudaMemcpyPeer",
-        &[],
-        CopyDirectionSource::Always(Direction::PeerToPeer),
-        Moves(A0, A2, A4),
-        NONE,
-    ),
-    copy(
-        Layer::Runtime,
-        "cudaMemcpyPeerAsync",
-        &[],
-        CopyDirectionSource::Always(Direction::PeerToPeer),
-        Moves(A0, A2, A4),
-        A5,
-    ),
-    runtime_set("cudaMemset", &["cudaMemset_ptds"], A2, NONE, NONE),
-    runtime_set("cudaMemsetAsync", &["cudaMemsetAsync_ptsz"], A2, NONE, A3),
-    runtime_set("cudaMemset2D", &["cudaMemset2D_ptds"], A3, A4, NONE),
-    runtime_set("cudaMemset2DAsync", &["cudaMemset2DAsync_ptsz"], A3, A4, A5),
-    runtime_3d("cudaMemcpy3D", &["cudaMemcpy3D_ptds"], NONE),
-    runtime_3d("cudaMemcpy3DAsync", &["cudaMemcpy3DAsync_ptsz"], A1),
+    runtime(ptds!("cudaMemcpy"), ARGS_012, A3, NONE),
+    runtime(ptsz!("cudaMemcpyAsync"), ARGS_012, A3, A4),
+    runtime(ptds!("cudaMemcpyToSymbol"), ARGS_012, A4, NONE),
+    runtime(ptsz!("cudaMemcpyToSymbolAsync"), ARGS_012, A4, A5),
+    runtime(ptds!("cudaMemcpyFromSymbol"), ARGS_012, A4, NONE),
+    runtime(ptsz!("cudaMemcpyFromSymbolAsync"), ARGS_012, A4, A5),
+    runtime_2d(ptds!("cudaMemcpy2D"), ARGS_024, A5, S0, NONE),
+    runtime_2d(ptsz!("cudaMemcpy2DAsync"), ARGS_024, A5, S0, S1),
+    runtime(ptds!("cudaMemcpyToArray"), ARGS_034, A5, NONE),
+    runtime(ptds!("cudaMemcpyFromArray"), ARGS_014, A5, NONE),
+    runtime_2d(ptds!("cudaMemcpy2DToArray"), ARGS_035, S0, S1, NONE),
+    runtime_2d(ptsz!("cudaMemcpy2DToArrayAsync"), ARGS_035, S0, S1, S2),
+    runtime_2d(ptds!("cudaMemcpy2DFromArray"), ARGS_025, S0, S1, NONE),
+    runtime_2d(ptsz!("cudaMemcpy2DFromArrayAsync"), ARGS_025, S0, S1, S2),
+    copy(RUNTIME, only("cudaMemcpyPeer"), PEER, ARGS_024, NONE),
+    copy(RUNTIME, only("cudaMemcpyPeerAsync"), PEER, ARGS_024, A5),
+    runtime_set(ptds!("cudaMemset"), A2, NONE, NONE),
+    runtime_set(ptsz!("cudaMemsetAsync"), A2, NONE, A3),
+    runtime_set(ptds!("cudaMemset2D"), A3, A4, NONE),
+    runtime_set(ptsz!("cudaMemset2DAsync"), A3, A4, A5),
+    runtime_3d(ptds!("cudaMemcpy3D"), NONE),
+    runtime_3d(ptsz!("cudaMemcpy3DAsync"), A1),
 ];

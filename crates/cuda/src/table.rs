@@ -15,13 +15,50 @@ use super::{
     MemoryKind, Op,
 };
 
-const NONE: EntryValue = EntryValue::NONE;
+/// Values at function entry: none, integer arguments, and stack slots.
+pub(super) const NONE: EntryValue = EntryValue::NONE;
+pub(super) const A0: EntryValue = EntryValue::argument(0);
+pub(super) const A1: EntryValue = EntryValue::argument(1);
+pub(super) const A2: EntryValue = EntryValue::argument(2);
+pub(super) const A3: EntryValue = EntryValue::argument(3);
+pub(super) const A4: EntryValue = EntryValue::argument(4);
+pub(super) const A5: EntryValue = EntryValue::argument(5);
+pub(super) const S0: EntryValue = EntryValue::stack(0);
+pub(super) const S1: EntryValue = EntryValue::stack(1);
+pub(super) const S2: EntryValue = EntryValue::stack(2);
+
+pub(super) const RUNTIME: Layer = Layer::Runtime;
+pub(super) const DRIVER: Layer = Layer::Driver;
+
+/// The symbol of a function, and those of its variants.
+#[derive(Clone, Copy)]
+pub(super) struct Names(pub(super) &'static str, pub(super) &'static [&'static str]);
+
+pub(super) const fn only(symbol: &'static str) -> Names {
+    Names(symbol, &[])
+}
+
+/// A function with a variant for the default stream of each thread, which does not wait.
+macro_rules! ptsz {
+    ($symbol:literal) => {
+        Names($symbol, &[concat!($symbol, "_ptsz")])
+    };
+}
+
+/// The same of a function that waits.
+macro_rules! ptds {
+    ($symbol:literal) => {
+        Names($symbol, &[concat!($symbol, "_ptds")])
+    };
+}
+
+pub(super) use {ptds, ptsz};
 
 /// A row without arguments, to be completed with struct update syntax.
-pub(super) const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function {
+pub(super) const fn row(layer: Layer, op: Op, names: Names) -> Function {
     Function {
-        symbol,
-        variants: &[],
+        symbol: names.0,
+        variants: names.1,
         layer,
         op,
         kind: MemoryKind::Device,
@@ -44,18 +81,34 @@ pub(super) const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function 
     }
 }
 
-pub(super) const fn runtime(op: Op, symbol: &'static str) -> Function {
-    row(Layer::Runtime, op, symbol)
+pub(super) const fn runtime(op: Op, names: Names) -> Function {
+    row(RUNTIME, op, names)
 }
 
-pub(super) const fn driver(op: Op, symbol: &'static str) -> Function {
-    row(Layer::Driver, op, symbol)
+pub(super) const fn driver(op: Op, names: Names) -> Function {
+    row(DRIVER, op, names)
+}
+
+/// Returns an object, handle or number in argument 0.
+pub(super) const fn writes(function: Function) -> Function {
+    Function {
+        out: A0,
+        ..function
+    }
+}
+
+/// Is about the object in argument 0.
+pub(super) const fn about(function: Function) -> Function {
+    Function {
+        address: A0,
+        ..function
+    }
 }
 
 /// Row of the self-test function, which no CUDA library exports.
 pub const SELF_TEST_ROW: u16 = 0;
 
-const SELF_TEST: &[Function] = &[driver(Op::SelfTest, "gpuprobe_self_test")];
+const SELF_TEST: &[Function] = &[driver(Op::SelfTest, only("gpuprobe_self_test"))];
 
 const PARTS: [&[Function]; 8] = [
     SELF_TEST,
