@@ -62,101 +62,29 @@ int call_session(struct pt_regs *ctx)
 	return 0;
 }
 
-SEC("uprobe.multi")
-int call_entry_multi(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &multi_programs);
-	gp_enter(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
+/* A program for each of the two ways to attach to many functions, and to one. */
+#define GP_PROGRAMS_OF(name, section, ...)                                                         \
+	SEC(section ".multi")                                                                      \
+	int name##_multi(struct pt_regs *ctx)                                                      \
+	{                                                                                          \
+		gp_keep_kernel_stack(ctx, &multi_programs);                                        \
+		__VA_ARGS__;                                                                       \
+		return 0;                                                                          \
+	}                                                                                          \
+	SEC(section)                                                                               \
+	int name##_perf(struct pt_regs *ctx)                                                       \
+	{                                                                                          \
+		gp_keep_kernel_stack(ctx, &perf_programs);                                         \
+		__VA_ARGS__;                                                                       \
+		return 0;                                                                          \
+	}
 
-SEC("uretprobe.multi")
-int call_return_multi(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &multi_programs);
-	gp_return(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
-
-SEC("uprobe")
-int call_entry_perf(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	gp_enter(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
-
-SEC("uretprobe")
-int call_return_perf(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	gp_return(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
-
-SEC("uprobe.multi")
-int entry_multi(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &multi_programs);
-	gp_on_entry(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
-
-SEC("uprobe")
-int entry_perf(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	gp_on_entry(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
-
-SEC("uprobe.multi")
-int rendezvous_multi(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &multi_programs);
-	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
-
-SEC("uprobe")
-int rendezvous_perf(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
-	return 0;
-}
-
-SEC("uprobe.multi")
-int batch_multi(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &multi_programs);
-	gp_on_batch(ctx);
-	return 0;
-}
-
-SEC("uprobe")
-int batch_perf(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	gp_on_batch(ctx);
-	return 0;
-}
-
-SEC("uprobe.multi")
-int code_gone_multi(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &multi_programs);
-	gp_on_code_freed();
-	return 0;
-}
-
-SEC("uprobe")
-int code_gone_perf(struct pt_regs *ctx)
-{
-	gp_keep_kernel_stack(ctx, &perf_programs);
-	gp_on_code_freed();
-	return 0;
-}
+GP_PROGRAMS_OF(call_entry, "uprobe", gp_enter(ctx, bpf_get_attach_cookie(ctx)))
+GP_PROGRAMS_OF(call_return, "uretprobe", gp_return(ctx, bpf_get_attach_cookie(ctx)))
+GP_PROGRAMS_OF(entry, "uprobe", gp_on_entry(ctx, bpf_get_attach_cookie(ctx)))
+GP_PROGRAMS_OF(rendezvous, "uprobe", gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx)))
+GP_PROGRAMS_OF(batch, "uprobe", gp_on_batch(ctx))
+GP_PROGRAMS_OF(code_gone, "uprobe", gp_on_code_freed())
 
 SEC("usdt")
 int tensor_request(struct pt_regs *ctx)
