@@ -33,10 +33,17 @@ fn libcupti_is_found_in_a_python_package() {
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let packages = folder.path().join("lib/python3.12/site-packages");
     let cupti = packages.join("nvidia/cuda_cupti/lib");
-    fs::create_dir_all(&cupti).unwrap();
-    let original = standin().path("cupti/libcupti.so.13");
-    fs::copy(original, cupti.join("libcupti.so.13")).unwrap();
-    has_records(unguided().variable("VIRTUAL_ENV", folder.path()));
+    let runtime = packages.join("nvidia/cuda_runtime/lib");
+    for (original, folder) in [
+        ("cupti/libcupti.so.13", &cupti),
+        ("libcudart.so.12", &runtime),
+        ("libcuda.so.1", &runtime),
+    ] {
+        fs::create_dir_all(folder).unwrap();
+        let original = standin().path(original);
+        fs::copy(&original, folder.join(original.file_name().unwrap())).unwrap();
+    }
+    has_records(unguided().variable("LD_PRELOAD", runtime.join("libcudart.so.12")));
 }
 
 #[test]

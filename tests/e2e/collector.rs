@@ -29,41 +29,34 @@ fn root_libcupti_of_another_user_is_not_loaded() {
         let setup = CollectorSetup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
         setup.run().unharmed()
     };
-    for (top, folder) in [
-        // Found by the program's path, and by its libcudart's.
-        ("lib", "lib/python3.1/site-packages/nvidia/cuda_cupti/lib"),
-        ("lib64", "lib64"),
-        ("extras", "extras/CUPTI/lib64"),
-    ] {
-        let planted = shared.path().join(folder);
-        fs::create_dir_all(&planted).unwrap();
-        let library = planted.join("libcupti.so.13");
-        fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
-        // The whole tree, a parent folder, or the file alone.
-        let whole: Vec<_> = library
-            .ancestors()
-            .take_while(|path| *path != shared.path())
-            .map(Path::to_owned)
-            .collect();
-        let ends = [vec![whole[0].clone()], vec![shared.path().join(top)]];
-        for theirs in [&whole, &ends[0], &ends[1]] {
-            for path in theirs {
-                chown(path, Some(65_534), None).unwrap();
-            }
-            let run = run().says("belongs to user 65534");
-            assert!(run.handed.headers.is_empty(), "{folder}");
-            for path in theirs {
-                chown(path, Some(0), None).unwrap();
-            }
+    // Beside the folder of its libcudart.
+    let top = shared.path().join("extras");
+    let planted = top.join("CUPTI/lib64");
+    fs::create_dir_all(&planted).unwrap();
+    let library = planted.join("libcupti.so.13");
+    fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
+    // The whole tree, a parent folder, or the file alone.
+    let whole: Vec<_> = library
+        .ancestors()
+        .take_while(|path| *path != shared.path())
+        .map(Path::to_owned)
+        .collect();
+    for theirs in [&whole, &vec![library.clone()], &vec![top]] {
+        for path in theirs {
+            chown(path, Some(65_534), None).unwrap();
         }
-        // Owned by the user but world-writable.
-        fs::set_permissions(&planted, Permissions::from_mode(0o777)).unwrap();
-        run().says("is writable by everybody");
-        fs::set_permissions(&planted, Permissions::from_mode(0o755)).unwrap();
-        let run = run().silent();
-        assert_eq!(of!(run.handed, Kernel).len(), 3, "{folder}");
-        fs::remove_dir_all(shared.path().join(top)).unwrap();
+        let run = run().says("belongs to user 65534");
+        assert!(run.handed.headers.is_empty());
+        for path in theirs {
+            chown(path, Some(0), None).unwrap();
+        }
     }
+    // Owned by the user but world-writable.
+    fs::set_permissions(&planted, Permissions::from_mode(0o777)).unwrap();
+    run().says("is writable by everybody");
+    fs::set_permissions(&planted, Permissions::from_mode(0o755)).unwrap();
+    let run = run().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
 }
 
 /// An environment that is owned by another user and a group, whose programs and libraries the user
@@ -71,8 +64,7 @@ fn root_libcupti_of_another_user_is_not_loaded() {
 #[test]
 fn root_libcupti_of_the_programs_owner_is_loaded() {
     let environment = tempfile::TempDir::new().unwrap();
-    let packages = environment.path().join("lib/python3.12/site-packages");
-    let cupti = packages.join("nvidia/cuda_cupti/lib");
+    let cupti = environment.path().join("extras/CUPTI/lib64");
     let bin = environment.path().join("bin");
     fs::create_dir_all(&cupti).unwrap();
     fs::create_dir(&bin).unwrap();

@@ -6,7 +6,7 @@ use std::mem;
 use std::path::Path;
 use std::ptr;
 
-use super::find::{Candidate, CuptiCandidate};
+use super::find::{Candidate, Origin};
 use super::{process, trust};
 
 /// `CUptiResult`.
@@ -135,15 +135,13 @@ impl CuptiFunctions {
 fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
     let mut mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
     let path = match &candidate.origin {
-        CuptiCandidate::Mapped => {
+        Origin::Mapped => {
             // The mapped copy, even if its file was replaced.
             mode |= libc::RTLD_NOLOAD;
             candidate.path.clone()
         }
-        CuptiCandidate::Named => candidate.path.clone(),
-        CuptiCandidate::Guessed(starts) => {
-            trust::resolve(&candidate.path, starts, process::own_uid())?
-        }
+        Origin::Named => candidate.path.clone(),
+        Origin::Near(start) => trust::resolve(&candidate.path, start, process::own_uid())?,
     };
     let path = CString::new(path.into_os_string().into_encoded_bytes())
         .map_err(|_zero| "its path contains a NUL byte".to_owned())?;

@@ -18,7 +18,6 @@ mod batch;
 mod callbacks;
 mod end;
 mod find;
-mod guess;
 mod library;
 mod nvtx;
 mod pool;

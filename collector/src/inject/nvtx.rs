@@ -9,9 +9,9 @@ use std::ffi::{CStr, c_void};
 
 use gpuprobe_wire as wire;
 
+use super::find;
 use super::guarded;
 use super::library;
-use super::start;
 
 /// Called by NVTX 3. Returning 0 disables all of NVTX.
 #[allow(non_snake_case, reason = "NVTX looks for it by this name")]
@@ -36,7 +36,7 @@ fn forward(name: &CStr, export_table: *mut c_void) -> i32 {
             return;
         }
         // The copy that the process has mapped comes first: it is the one in use, if any.
-        let entries = start::candidates().into_iter();
+        let entries = find::of_this_process().into_iter();
         let entry = entries
             .filter_map(|candidate| library::nvtx_entry(&candidate, name))
             .next();

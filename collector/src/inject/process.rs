@@ -137,86 +137,45 @@ fn is_dead(stat: &str) -> bool {
     matches!(after_name(stat).next(), Some("Z" | "X"))
 }
 
-/// Reads memory of this process so that an unmapped address is an error instead of a fault.
-#[derive(Clone, Copy)]
-pub(super) enum OwnMemory {
-    /// `process_vm_readv`.
-    Call,
-    /// `/proc/self/mem`, opened for each text: a program may close all files and reuse their
-    /// descriptors.
-    File,
+/// Reads memory of this process so that an unmapped address is an error instead of a fault. The
+/// file is opened each time: a program may close all files and reuse their descriptors. A seccomp
+/// filter may kill the process at `process_vm_readv`.
+fn read(address: u64, into: &mut [u8]) -> usize {
+    let memory = fs::File::open("/proc/self/mem");
+    memory
+        .and_then(|memory| memory.read_at(into, address))
+        .unwrap_or(0)
 }
 
-impl OwnMemory {
-    /// A seccomp filter may kill the process at an unexpected system call, so `process_vm_readv` is
-    /// not tried if there is a filter.
-    pub(super) fn new() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let mut lines = status
-            .lines()
-            .filter_map(|line| line.strip_prefix("Seccomp:"));
-        let (probe, mut read) = ([7u8], [0u8]);
-        let is_free = lines.next().is_some_and(|mode| mode.trim() == "0");
-        if is_free && call(probe.as_ptr() as u64, &mut read) == 1 {
-            Self::Call
+/// Reads a text as [`crate::texts::Texts::name`] requires: one byte more than the maximum, so
+/// that a longer text is detected.
+pub(super) fn read_text(address: u64, text: &mut Vec<u8>) -> bool {
+    const FIRST_BYTES: u64 = 256;
+    text.clear();
+    let mut chunk = [0; PAGE_BYTES as usize];
+    while text.len() <= TEXT_MAX {
+        let Some(at) = address.checked_add(text.len() as u64) else {
+            return false;
+        };
+        let to_page_end = PAGE_BYTES - at % PAGE_BYTES;
+        // Most names are short.
+        let wanted = if text.is_empty() {
+            to_page_end.min(FIRST_BYTES)
         } else {
-            Self::File
+            to_page_end
+        };
+        let read = read(at, &mut chunk[..wanted as usize]);
+        let read = &chunk[..read];
+        if let Some(end) = read.iter().position(|&byte| byte == 0) {
+            text.extend_from_slice(&read[..end]);
+            return true;
         }
-    }
-
-    fn read(self, address: u64, into: &mut [u8]) -> usize {
-        match self {
-            Self::Call => call(address, into),
-            Self::File => fs::File::open("/proc/self/mem")
-                .and_then(|memory| memory.read_at(into, address))
-                .unwrap_or(0),
+        if read.is_empty() {
+            return false;
         }
+        text.extend_from_slice(read);
     }
-
-    /// Reads a text as [`crate::texts::Texts::name`] requires: one byte more than the maximum, so
-    /// that a longer text is detected.
-    pub(super) fn read_text(self, address: u64, text: &mut Vec<u8>) -> bool {
-        const FIRST_BYTES: u64 = 256;
-        text.clear();
-        let mut chunk = [0; PAGE_BYTES as usize];
-        while text.len() <= TEXT_MAX {
-            let Some(at) = address.checked_add(text.len() as u64) else {
-                return false;
-            };
-            let to_page_end = PAGE_BYTES - at % PAGE_BYTES;
-            // Most names are short.
-            let wanted = if text.is_empty() {
-                to_page_end.min(FIRST_BYTES)
-            } else {
-                to_page_end
-            };
-            let read = self.read(at, &mut chunk[..wanted as usize]);
-            let read = &chunk[..read];
-            if let Some(end) = read.iter().position(|&byte| byte == 0) {
-                text.extend_from_slice(&read[..end]);
-                return true;
-            }
-            if read.is_empty() {
-                return false;
-            }
-            text.extend_from_slice(read);
-        }
-        true
-    }
-}
-
-fn call(address: u64, into: &mut [u8]) -> usize {
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
-        iov_len: into.len(),
-    };
-    // SAFETY: writes at most `into.len()` bytes to `into`; unmapped memory is an error.
-    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    usize::try_from(read).unwrap_or(0)
+    true
 }
 
 #[cfg(test)]
@@ -224,26 +183,23 @@ fn call(address: u64, into: &mut [u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn read(memory: OwnMemory, address: *const u8) -> Option<Vec<u8>> {
+    fn text(address: *const u8) -> Option<Vec<u8>> {
         let mut text = Vec::new();
-        memory.read_text(address as u64, &mut text).then_some(text)
+        read_text(address as u64, &mut text).then_some(text)
     }
 
     #[test]
-    fn texts_are_read_by_every_method() {
-        let own = OwnMemory::new();
+    fn texts_are_read_up_to_their_end_or_the_limit() {
         let long = "k".repeat(3000);
-        for memory in [own, OwnMemory::Call, OwnMemory::File] {
-            for text in ["", "x", &long] {
-                let own = format!("{text}\0behind");
-                assert_eq!(read(memory, own.as_ptr()).unwrap(), text.as_bytes());
-            }
-            let endless = vec![b'e'; 3 * TEXT_MAX];
-            let cut = read(memory, endless.as_ptr()).unwrap();
-            assert!(cut.len() > TEXT_MAX && cut.len() <= endless.len());
-            assert_eq!(read(memory, 16 as *const u8), None);
-            assert_eq!(read(memory, usize::MAX as *const u8), None);
+        for expected in ["", "x", &long] {
+            let own = format!("{expected}\0behind");
+            assert_eq!(text(own.as_ptr()).unwrap(), expected.as_bytes());
         }
+        let endless = vec![b'e'; 3 * TEXT_MAX];
+        let cut = text(endless.as_ptr()).unwrap();
+        assert!(cut.len() > TEXT_MAX && cut.len() <= endless.len());
+        assert_eq!(text(16 as *const u8), None);
+        assert_eq!(text(usize::MAX as *const u8), None);
     }
 
     #[test]
@@ -264,9 +220,8 @@ mod tests {
             *second.sub(40) = 0;
             second
         };
-        assert_eq!(read(OwnMemory::Call, end.wrapping_sub(8)), None);
-        let text = read(OwnMemory::Call, end.wrapping_sub(50)).unwrap();
-        assert_eq!(text, b"aaaaaaaaaa");
+        assert_eq!(text(end.wrapping_sub(8)), None);
+        assert_eq!(text(end.wrapping_sub(50)).unwrap(), b"aaaaaaaaaa");
     }
 
     #[test]

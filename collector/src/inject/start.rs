@@ -2,14 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
-use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use gpuprobe_wire::WireSettings;
 
-use super::find::{self, Candidate, CuptiCandidate, Hints, OVERRIDE_VARIABLE};
+use super::find::{self, Candidate, OVERRIDE_VARIABLE};
 use super::library::{CuptiFunctions, Status, status};
 use super::worker::{self, Queue, Worker};
 use super::{CollectorState, SHARED, callbacks, end, off, pool, process};
@@ -57,18 +56,9 @@ pub(super) fn start(settings: WireSettings) {
     }
 }
 
-/// Copies to try, best first.
-pub(super) fn candidates() -> Vec<Candidate> {
-    let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|path| !path.is_empty());
-    match named {
-        Some(path) => vec![Candidate::new(path.into(), CuptiCandidate::Named)],
-        None => find::candidates(&Hints::of_this_process(), Path::new("/")),
-    }
-}
-
 fn first_usable(settings: &WireSettings) -> Result<Worker, String> {
     let mut reasons = Vec::new();
-    for candidate in &candidates() {
+    for candidate in &find::of_this_process() {
         let path = candidate.path.display();
         match switch_on(candidate, settings) {
             Ok(worker) => return Ok(worker),

@@ -14,7 +14,7 @@ use gpuprobe_wire::WireSettings;
 
 use super::library::{CuptiFunctions, status};
 use super::pool::Buffer;
-use super::process::{self, OwnMemory, Signals};
+use super::process::{self, Signals};
 use super::{CollectorState, SHARED, off};
 use crate::cupti::{Address, CuptiVersion};
 use crate::reduce::{Reducer, Surroundings};
@@ -110,10 +110,7 @@ pub(super) fn spawn(worker: Worker) -> io::Result<()> {
 impl Worker {
     fn run(&self, shared: &CollectorState) {
         let mut reducer = Reducer::new(self.version, std::process::id(), self.monotonic);
-        let mut around = WorkerHost {
-            worker: self,
-            memory: OwnMemory::new(),
-        };
+        let mut around = WorkerHost(self);
         let period = Duration::from_millis(self.settings.flush_ms.into());
         let mut flush_at = Instant::now() + period;
         let mut look_at = Instant::now() + TRACER_PERIOD;
@@ -212,18 +209,15 @@ impl Worker {
 /// Alignment of records in a buffer.
 const RECORD_ALIGNMENT: usize = 8;
 
-struct WorkerHost<'a> {
-    worker: &'a Worker,
-    memory: OwnMemory,
-}
+struct WorkerHost<'a>(&'a Worker);
 
 impl Surroundings for WorkerHost<'_> {
     fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool {
-        self.memory.read_text(address, text)
+        process::read_text(address, text)
     }
 
     fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
-        let Some(ask) = self.worker.functions.callback_name else {
+        let Some(ask) = self.0.functions.callback_name else {
             return false;
         };
         let mut text = ptr::null();
@@ -239,14 +233,14 @@ impl Surroundings for WorkerHost<'_> {
     }
 
     fn clocks(&mut self) -> (u64, u64) {
-        if self.worker.monotonic {
+        if self.0.monotonic {
             let now = process::monotonic_ns();
             return (now, now);
         }
         paired(|| {
             let mut now = 0;
             // SAFETY: `now` is valid.
-            let status = unsafe { self.worker.functions.timestamp?(&mut now) };
+            let status = unsafe { self.0.functions.timestamp?(&mut now) };
             (status == status::SUCCESS).then_some(now)
         })
     }
