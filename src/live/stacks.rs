@@ -176,6 +176,10 @@ impl StackState {
             self.close_perf_map(pid);
         }
         self.name_last_places();
+    }
+
+    /// Removes what is kept of processes whose end was not seen, from time to time. All records must have been read.
+    pub(super) fn tidy(&mut self) {
         if self.closed.elapsed() > CLOSE_EVERY {
             self.closed = Instant::now();
             self.sweep(process::is_alive);

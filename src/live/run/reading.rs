@@ -45,6 +45,14 @@ impl Run<'_> {
         let (sink, probe) = (&mut self.sink, &self.tracer.probe);
         let consumer = &mut RingConsumer::new(sink, probe);
         self.rings.read(consumer, until)?;
+        if let Some(stacks) = self
+            .sink
+            .stacks
+            .as_mut()
+            .filter(|_| !self.rings.is_behind())
+        {
+            stacks.tidy();
+        }
         self.note_incidents();
         self.sink.find_frames(&mut self.recorded_frames);
         let mut lost = self.tracer.probe.lost();
