@@ -41,7 +41,7 @@ fn root_libcupti_of_another_user_is_not_loaded() {
         .take_while(|path| *path != shared.path())
         .map(Path::to_owned)
         .collect();
-    for theirs in [&whole, &vec![library.clone()], &vec![top]] {
+    for theirs in [&whole[..], &[library.clone()], &[top]] {
         for path in theirs {
             chown(path, Some(65_534), None).unwrap();
         }
