@@ -30,18 +30,17 @@ fn root_libcupti_of_another_user_is_not_loaded() {
         setup.run().unharmed()
     };
     // Beside the folder of its libcudart.
-    let top = shared.path().join("extras");
-    let planted = top.join("CUPTI/lib64");
+    let planted = shared.path().join("extras/CUPTI/lib64");
     fs::create_dir_all(&planted).unwrap();
     let library = planted.join("libcupti.so.13");
     fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
-    // The whole tree, a parent folder, or the file alone.
+    // The whole tree, the file alone, or a parent folder.
     let whole: Vec<_> = library
         .ancestors()
         .take_while(|path| *path != shared.path())
         .map(Path::to_owned)
         .collect();
-    for theirs in [&whole[..], &[library.clone()], &[top]] {
+    for theirs in [&whole[..], &whole[..1], &whole[whole.len() - 1..]] {
         for path in theirs {
             chown(path, Some(65_534), None).unwrap();
         }
