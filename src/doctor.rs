@@ -23,10 +23,10 @@ use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::AddressSpaces;
 use gpuprobe_stacks::functions::FunctionInFile;
+use gpuprobe_stacks::helper::{FileReader, HelperHost, ProcessReader};
 use gpuprobe_stacks::instruction::FirstInstruction;
 use gpuprobe_stacks::python::check::{self, Checked};
 use gpuprobe_stacks::python::process::Interpreters;
-use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
 use verdict::{MachineFacts, verdict};
 
 /// Prints one line per fact, with function names if `verbose`, and a verdict. The exit status is 0
@@ -43,7 +43,7 @@ pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
     let mut lines = DoctorLines {
         out: Box::new(io::stdout().lock()),
         verbose,
-        reader: FileReader::new(ReaderKind::Functions, ReaderHost::Process),
+        reader: FileReader::new(HelperHost::Process),
     };
     let checked = check(&mut lines, handle);
     match checked {
@@ -273,7 +273,7 @@ fn check_process(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
 fn check_python(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
     let mut spaces = AddressSpaces::new(
         lines.reader.clone(),
-        ProcessReader::new(ReaderHost::Process),
+        ProcessReader::new(HelperHost::Process),
     );
     spaces.refresh(pid);
     let Some(found) = Interpreters::default().find(pid, &spaces) else {

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use gpuprobe_stacks::ElfFile;
-use gpuprobe_stacks::reader::ReaderHost;
+use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 use gpuprobe_stacks::symbols::{Service, SymbolRequest};
 use gpuprobe_stacks::{AddressSpaces, StackCopy};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
@@ -38,7 +38,7 @@ fn main() {
     let begin = Instant::now();
     let id = spaces.locate(pid, start).module.unwrap();
     let module = spaces.module(id).unwrap();
-    let file = ElfFile::of(module.file().unwrap().try_clone().unwrap());
+    let file = ElfFile::of(module.file().unwrap());
     println!("tables: {:.0} ms", milliseconds(begin.elapsed()));
 
     // Function entries: there the return address is on top of the stack, and one unwinding step
@@ -89,7 +89,7 @@ fn main() {
     );
 
     let begin = Instant::now();
-    let mut service = Service::start(ReaderHost::default()).unwrap();
+    let mut service = Service::start(&FileReader::default(), &ProcessReader::default()).unwrap();
     for stack in &unwound {
         let locations = stack.locations.iter().enumerate();
         service.request(locations.map(|(index, location)| {
@@ -125,7 +125,7 @@ fn main() {
 /// Maps the code of the file; returns its address, and its range in the file.
 fn map(path: &std::path::Path) -> (u64, (u64, u64)) {
     let file = fs::File::open(path).unwrap();
-    let elf = ElfFile::of(file.try_clone().unwrap());
+    let elf = ElfFile::of(&file);
     let headers = elf.headers().unwrap();
     let code = headers.segments.code().max_by_key(|s| s.file_size);
     let code = code.unwrap();

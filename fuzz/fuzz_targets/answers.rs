@@ -1,6 +1,6 @@
-//! Any bytes as an answer of a reader process.
+//! Any bytes as an answer of a helper.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|answer: &[u8]| {
-    gpuprobe_stacks::serve::untrusted::try_answer(answer);
+    gpuprobe_stacks::helper::untrusted::try_answer(answer);
 });

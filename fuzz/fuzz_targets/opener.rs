@@ -1,11 +1,11 @@
-//! Any lines as requests to the process that opens files, and as paths below a folder with links out of it.
+//! Any lines as paths below a folder with links out of it, for the process that opens files.
 #![no_main]
 
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use gpuprobe_stacks::serve::untrusted::{plant, try_opener};
+use gpuprobe_stacks::helper::untrusted::{plant, try_opener};
 
 /// The folder, which is made anew by each run.
 fn folder() -> &'static Path {
@@ -23,5 +23,5 @@ fn folder() -> &'static Path {
 }
 
 libfuzzer_sys::fuzz_target!(|lines: &[u8]| {
-    try_opener(folder(), lines).expect("each line is answered");
+    try_opener(folder(), lines).expect("the folder is there");
 });

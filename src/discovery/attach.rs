@@ -12,8 +12,8 @@ use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Op};
 use gpuprobe_model::clock;
 use gpuprobe_os::mounts;
 use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
+use gpuprobe_stacks::helper::NotNow;
 use gpuprobe_stacks::instruction::FirstInstruction;
-use gpuprobe_stacks::reader::NotNow;
 
 /// The probes of a file, attached together or not at all.
 #[derive(Default)]

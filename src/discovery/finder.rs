@@ -26,7 +26,7 @@ use crate::probe::{Notice, Probe, ProbePoint, Purpose};
 use gpuprobe_cuda::{Layer, Modes};
 use gpuprobe_model::clock;
 use gpuprobe_os::privileges::{self, BPF, LOOK, PERF_EVENTS};
-use gpuprobe_stacks::reader::{FileReader, Opener, ReaderHost};
+use gpuprobe_stacks::helper::{FileReader, Opener};
 
 /// Mappings that are read at once: of most processes all, in a millisecond or two.
 const AT_ONCE: usize = 4096;
@@ -69,7 +69,7 @@ pub(super) struct Finder {
     /// When unused files are next searched for: host-wide only, as it takes a look at all processes.
     release_at: Option<Instant>,
     /// Opens paths in other users' directories.
-    opener: Option<Opener>,
+    opener: Opener,
     /// Position in the list of files without a known user, modulo its length.
     names: usize,
     is_ending: bool,
@@ -137,7 +137,7 @@ impl Finder {
     pub(super) fn new(
         config: &TraceConfig,
         probe: Arc<Probe>,
-        reader: FileReader,
+        (reader, opener): (FileReader, Opener),
         orders: Receiver<Order>,
         found: UnboundedSender<Found>,
         skipped: Arc<AtomicU64>,
@@ -169,7 +169,7 @@ impl Finder {
             libraries: 0,
             loaded: LoadedLayers::default(),
             release_at: is_host_wide.then(Instant::now),
-            opener: None,
+            opener,
             names: 0,
             is_ending: false,
         }
@@ -464,16 +464,12 @@ impl Finder {
         if unused.is_empty() {
             return;
         }
-        let opener = self
-            .opener
-            .get_or_insert_with(|| Opener::new(ReaderHost::Process))
-            .clone();
         let mut gone = Vec::new();
         for (library, path, owner) in unused {
             if self.is_ending {
                 return;
             }
-            if !library.is_at(&path, owner, &opener) {
+            if !library.is_at(&path, owner, &self.opener) {
                 gone.push(library);
             }
             self.serve();

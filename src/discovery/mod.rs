@@ -28,7 +28,7 @@ use crate::live::{LoadedLayers, Target, TensorMode, TraceConfig};
 use crate::probe::{LoadSettings, Notice, Probe, arm64};
 use finder::Finder;
 use gpuprobe_cuda::Layer;
-use gpuprobe_stacks::reader::FileReader;
+use gpuprobe_stacks::helper::{FileReader, Opener};
 
 /// How long a process is held at most, whatever hangs.
 const MAX_HOLD: Duration = Duration::from_secs(5);
@@ -135,7 +135,7 @@ fn load_settings(config: &TraceConfig) -> LoadSettings {
 }
 
 impl Tracer {
-    /// Loads the BPF programs, attaches them to every library found now that `reader` can read, and starts the thread
+    /// Loads the BPF programs, attaches them to every library found now that `helpers` can read, and starts the thread
     /// with its orders. `prepare` is called with each process that has CUDA loaded, before a call of it can be
     /// traced.
     ///
@@ -144,7 +144,7 @@ impl Tracer {
     pub(crate) fn start(
         config: &TraceConfig,
         processes: &[ProcessHandle],
-        reader: FileReader,
+        helpers: (FileReader, Opener),
         (orders, receiver): (Orders, mpsc::Receiver<Order>),
         mut prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {
@@ -158,7 +158,7 @@ impl Tracer {
         let mut finder = Finder::new(
             config,
             Arc::clone(&probe),
-            reader,
+            helpers,
             receiver,
             sender,
             Arc::clone(&skipped),

@@ -12,7 +12,7 @@ use gpuprobe_engine::HostInfo;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc::{Mapping, Mappings};
-use gpuprobe_stacks::reader::{FileReader, ProcessReader};
+use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 use gpuprobe_stacks::symbols::HostFiles;
 
 /// How long the mappings of a process stay valid.

@@ -15,7 +15,7 @@ use gpuprobe_model::event::{MAX_DEVICES, Task};
 use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc;
-use gpuprobe_stacks::reader::ProcessReader;
+use gpuprobe_stacks::helper::ProcessReader;
 
 /// Variables of the environment that choose GPUs.
 const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"];

@@ -21,7 +21,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
-use gpuprobe_stacks::reader::{FileReader, Opener, Wanted};
+use gpuprobe_stacks::helper::{FileReader, Opener, Wanted};
 
 /// Identity of a file under any of its names, through containers and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -19,7 +19,7 @@ use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, ModuleId, bare_fra
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::LogNote;
-use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost};
+use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 use gpuprobe_stacks::store::StackStore;
 use gpuprobe_stacks::symbols::{ProcessFiles, ResolvedFrames, Service, SymbolRequest};
 
@@ -86,8 +86,8 @@ impl StackState {
         orders: Orders,
     ) -> anyhow::Result<Self> {
         Ok(Self {
+            service: Service::start(&reader, &memory)?,
             store: StackStore::new(with_python, reader, memory),
-            service: Service::start(ReaderHost::Process)?,
             files: HashMap::new(),
             entered: HashMap::new(),
             destructors: HashMap::new(),

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use gpuprobe::host::{LibraryRole, MappedLibrary};
 use gpuprobe_cuda::Layer;
-use gpuprobe_stacks::reader::FileReader;
+use gpuprobe_stacks::helper::FileReader;
 
 use crate::harness::objects::Objects;
 use crate::harness::standin::OwnCopy;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -55,6 +56,20 @@ impl Channel {
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
         Ok((Self(one), Self(other)))
+    }
+
+    /// Limits the time for which sending may wait for the other end.
+    ///
+    /// # Errors
+    /// Returns the system's error; none is expected.
+    pub fn limit_sending(&self, time: Duration) -> io::Result<()> {
+        self.0.set_write_timeout(Some(time))
+    }
+
+    /// Ends the connection, also for who waits for a message.
+    pub fn shut_down(&self) {
+        // Fails only if the other end has done it.
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 
     /// Sends `bytes`, and `file` with them.

@@ -20,7 +20,6 @@ const MAX_LABELS: usize = 8;
 /// A file, of which what was read is kept.
 #[derive(Debug)]
 pub struct ElfFile {
-    file: File,
     data: Option<Mmap>,
     headers: Result<Headers, Refusal>,
     tables: OnceCell<Option<Tables>>,
@@ -38,24 +37,18 @@ struct ElfFunction {
 
 impl ElfFile {
     /// Maps the contents of `file`.
-    pub fn of(file: File) -> Self {
+    pub fn of(file: &File) -> Self {
         // SAFETY: where somebody shortens or changes the file meanwhile, this process dies or reads
         // other numbers, and both are seen to: it is there for nothing else.
         #[allow(unsafe_code)]
-        let data = unsafe { Mmap::map(&file) }.ok();
+        let data = unsafe { Mmap::map(file) }.ok();
         let headers = Headers::parse(data.as_deref().unwrap_or_default());
         Self {
-            file,
             data,
             headers,
             tables: OnceCell::new(),
             functions: OnceCell::new(),
         }
-    }
-
-    /// The open file.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
     }
 
     /// Its headers.
@@ -163,7 +156,7 @@ pub fn try_tables(file: &[u8]) -> usize {
     let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
         return 0;
     };
-    let file = ElfFile::of(file);
+    let file = ElfFile::of(&file);
     let Ok(headers) = file.headers() else {
         return 0;
     };
@@ -186,7 +179,7 @@ mod tests {
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 
     fn file(sample: ElfSample) -> ElfFile {
-        ElfFile::of(gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap())
+        ElfFile::of(&gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap())
     }
 
     #[test]

@@ -138,7 +138,7 @@ mod tests {
                 .is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"))
         };
         let loader = files.find(is_loader);
-        let loader = ElfFile::of(File::open(loader.unwrap()).unwrap());
+        let loader = ElfFile::of(&File::open(loader.unwrap()).unwrap());
         let found = rendezvous(&loader).unwrap().unwrap();
         assert!(found.offset > 0);
         assert_ne!(found.to_r_debug, 0);
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_text_file_is_rejected() {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let manifest = ElfFile::of(File::open(manifest).unwrap());
+        let manifest = ElfFile::of(&File::open(manifest).unwrap());
         assert!(functions(&manifest, Layer::Driver).is_err());
     }
 
@@ -178,7 +178,7 @@ mod tests {
             ("cudaFreeAsync", 0x1030, 16, DATA),
         ];
         let bytes = sample().symbols(true, &symbols).bytes();
-        let file = ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let file = ElfFile::of(&gpuprobe_os::bounded::file_of(&bytes).unwrap());
         let begin = file
             .headers()
             .unwrap()
@@ -222,7 +222,7 @@ mod tests {
                 ("_r_debug", debug, 8, DATA),
             ];
             let bytes = sample().symbols(true, &symbols).bytes();
-            let file = ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+            let file = ElfFile::of(&gpuprobe_os::bounded::file_of(&bytes).unwrap());
             let begin = file.headers().unwrap().segments.offset_of(0x1000);
             let found = rendezvous(&file).unwrap();
             found.map(|found| (found.offset - begin.unwrap().0, found.to_r_debug))

@@ -2,7 +2,7 @@
 //!
 //! For: turning registers and copies of stacks into names ([`store`], [`symbols`]), and files into [`functions`].
 //! May use: `cuda`, `model`, `os`; no libbpf.
-//! Gives: locations ([`AddressSpaces`], [`paths`]) and frames; files are parsed by processes ([`serve`], [`reader`]).
+//! Gives: locations ([`AddressSpaces`], [`paths`]) and frames; files are parsed by a process ([`helper`]).
 
 pub mod allocators;
 mod cache;
@@ -10,14 +10,13 @@ pub mod cuda;
 pub mod elf;
 mod elf_file;
 pub mod functions;
+pub mod helper;
 pub mod instruction;
 mod module;
 mod modules;
 pub mod owners;
 pub mod paths;
 pub mod python;
-pub mod reader;
-pub mod serve;
 mod space;
 pub mod store;
 pub mod symbols;
@@ -26,6 +25,7 @@ mod unwind;
 pub use elf_file::ElfFile;
 #[doc(hidden)]
 pub use elf_file::try_tables;
+pub use helper as reader;
 pub use module::{FileKey, Module};
 pub use space::AddressSpaces;
 pub use unwind::{DEPTH, FunctionRules, StackCopy, UnwindRow, UnwindRule, Unwound};

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::elf::{Headers, Refusal};
-use super::reader::{FileReader, FileVersion, NumberedFile};
+use super::helper::{FileReader, FileVersion, NumberedFile};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use super::helper::FileReader;
 use super::module::{FileKey, Module, open};
-use super::reader::FileReader;
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
 

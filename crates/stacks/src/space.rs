@@ -11,8 +11,8 @@ use unwound::{Peeks, UnwoundProcess};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::elf::Refusal;
+use super::helper::{FileReader, ProcessMemory, ProcessReader};
 use super::modules::Modules;
-use super::reader::{FileReader, ProcessMemory, ProcessReader};
 use super::unwind::{self, UnwindRow, UnwindRule};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};

@@ -38,7 +38,7 @@ use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::{Lost, Untraced};
 use gpuprobe_os::mounts;
 use gpuprobe_os::privileges;
-use gpuprobe_os::privileges::{BPF, LOOK, SIGNAL};
+use gpuprobe_os::privileges::{AS_OTHERS, BPF, LOOK, SIGNAL};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
@@ -287,7 +287,8 @@ impl Run<'_> {
     /// Drops the capabilities needed only at the start.
     fn drop_capabilities(&self) {
         let command = matches!(self.config.target, Target::Command(_));
-        let mut kept = vec![BPF, LOOK];
+        // The last for another reader.
+        let mut kept = vec![BPF, LOOK, AS_OTHERS];
         kept.extend(command.then_some(SIGNAL));
         privileges::keep_only_here(&kept);
     }

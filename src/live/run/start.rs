@@ -28,7 +28,7 @@ use gpuprobe_recording::Recorder;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
-use gpuprobe_stacks::reader::{FileReader, ProcessReader, ReaderHost, ReaderKind};
+use gpuprobe_stacks::helper::{FileReader, HelperHost, Opener, ProcessReader};
 use gpuprobe_views::profile::Outputs;
 use std::collections::HashMap;
 use std::sync::mpsc;
@@ -43,7 +43,7 @@ impl<'a> Run<'a> {
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
         let processes = processes(&config.target)?;
         let serving = config.serve.as_ref().map(Serving::start).transpose()?;
-        // The reader processes start while the BPF programs are loaded.
+        // The helpers start while the BPF programs are loaded.
         let (reader, memory) = readers();
         let clock = WallClock::now();
         let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
@@ -52,7 +52,8 @@ impl<'a> Run<'a> {
         let recorder = recorder::open(config, clock)?;
         let mut sink = sink(config, recorder, &reader, &memory, orders.clone())?;
         let queue = (orders, receiver);
-        let attached = AttachedTracer::start(config, &processes, reader, queue, &mut sink.stacks)
+        let helpers = (reader, memory.opener());
+        let attached = AttachedTracer::start(config, &processes, helpers, queue, &mut sink.stacks)
             .inspect_err(|_| sink.input_recorder.discard())?;
         // Before the capabilities are dropped, which hooks need.
         let start = |command| Hooks::start(command, config.as_root);
@@ -105,7 +106,7 @@ impl AttachedTracer {
     fn start(
         config: &TraceConfig,
         processes: &[ProcessHandle],
-        reader: FileReader,
+        helpers: (FileReader, Opener),
         queue: (Orders, mpsc::Receiver<Order>),
         stacks: &mut Option<StackState>,
     ) -> Result<Self> {
@@ -115,7 +116,7 @@ impl AttachedTracer {
                 stacks.send_updates(probe);
             }
         };
-        let tracer = Tracer::start(config, processes, reader, queue, prepare)?;
+        let tracer = Tracer::start(config, processes, helpers, queue, prepare)?;
         let collect = config.collect.as_ref();
         let collector = collect.map(|collect| Collector::start(collect, &tracer.probe));
         let rings = tracer.probe.rings()?;
@@ -128,8 +129,8 @@ impl AttachedTracer {
 }
 
 fn readers() -> (FileReader, ProcessReader) {
-    let reader = FileReader::new(ReaderKind::Functions, ReaderHost::Process);
-    (reader, ProcessReader::new(ReaderHost::Process))
+    let host = HelperHost::Process;
+    (FileReader::new(host), ProcessReader::new(host))
 }
 
 /// The processes that are targets by id, without duplicates.

@@ -89,12 +89,12 @@ pub(crate) fn host_wide_tracer() -> Option<u32> {
     tracer.map(|process| u32::try_from(process.pid).unwrap())
 }
 
-/// The file reader processes of a gpuprobe.
+/// The helper processes of a gpuprobe.
 pub(crate) fn readers_of(pid: u32) -> Vec<u32> {
     let mut children = all_children_of(pid);
     children.retain(|child| {
         let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        line.split(|&byte| byte == 0).nth(1) == Some(b"__reader")
+        line.split(|&byte| byte == 0).nth(1) == Some(b"__helper")
     });
     children
 }

@@ -38,9 +38,8 @@ pub(crate) fn resident_bytes(pid: u32) -> u64 {
     with_readers(pid).map(of_process).sum()
 }
 
-/// The readers that gpuprobe's main thread waits for while they answer. It waits for no other, but for the names of
-/// functions at its end, for a time that it limits itself.
-const AWAITED: [&str; 2] = ["functions", "processes"];
+/// The helpers, which gpuprobe's main thread waits for while they answer.
+const AWAITED: [&str; 2] = ["parser", "reader"];
 
 /// A process whose main thread is in the chain of those that a report waits for.
 fn is_in_chain(gpuprobe: u32, pid: u32) -> bool {

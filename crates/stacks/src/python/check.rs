@@ -6,7 +6,7 @@ use std::fs;
 use super::interpreter::Refused;
 use super::process::Running;
 use crate::AddressSpaces;
-use crate::reader::ProcessMemory;
+use crate::helper::ProcessMemory;
 use gpuprobe_model::abi::{PYTHON_NONE, RawPython};
 use gpuprobe_os::proc;
 

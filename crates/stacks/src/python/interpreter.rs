@@ -9,7 +9,7 @@ use super::layout::{self, DEBUG_OFFSETS_BYTES, InterpreterLayout, MINORS};
 use crate::Module;
 use crate::elf::ElfImage;
 use crate::elf_file::ElfFile;
-use crate::reader::{FileReader, ReaderRequest};
+use crate::helper::{FileReader, Request};
 
 /// An interpreter, as described by its file.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ impl Interpreter {
     /// The interpreter in `module`, if there is one, or the reason why it is not supported.
     pub(crate) fn of(module: &Module, reader: &FileReader) -> Option<Result<Self, Refused>> {
         let file = module.numbered()?;
-        let found = reader.ask(&[file], &ReaderRequest::Interpreter(file.number));
+        let found = reader.ask(&[file], &Request::Interpreter(file.number));
         found.flatten().map(Self::stated)
     }
 
@@ -313,7 +313,7 @@ pub(crate) mod tests {
             .symbols(false, &[(EVAL, MAIN, 0x400, FUNCTION)])
             .eh_frame(&[(0x6000, 0x10), (0x7000, 0x10), (0x8000, 0x10)])
             .bytes();
-        let elf = ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let elf = ElfFile::of(&gpuprobe_os::bounded::file_of(&bytes).unwrap());
         let found = PythonFile::of(&elf).unwrap();
         let expected = PythonFile {
             runtime: 0x9010,
@@ -338,7 +338,7 @@ pub(crate) mod tests {
             assert_eq!(interpreter.runs_python(address), runs, "{address:#x}");
         }
         let without = ElfSample::default().code(MAIN, &[0; 8]).bytes();
-        let without = ElfFile::of(gpuprobe_os::bounded::file_of(&without).unwrap());
+        let without = ElfFile::of(&gpuprobe_os::bounded::file_of(&without).unwrap());
         assert_eq!(PythonFile::of(&without), None);
     }
 }

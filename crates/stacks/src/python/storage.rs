@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Module;
 use crate::elf_file::ElfFile;
-use crate::reader::{FileReader, ReaderRequest};
+use crate::helper::{FileReader, Request};
 
 /// Offsets from the thread pointer, by C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ impl Storage {
     /// The offsets in the C library `module`, by way of its reader.
     pub(crate) fn asked(reader: &FileReader, module: &Module) -> Option<Self> {
         let file = module.numbered()?;
-        reader.ask(&[file], &ReaderRequest::Storage(file.number))?
+        reader.ask(&[file], &Request::Storage(file.number))?
     }
 
     /// The offsets of a C library, from its symbol for debuggers or its code.
@@ -76,7 +76,7 @@ mod tests {
         let is_libc = |path: &&std::path::Path| path.to_string_lossy().contains("/libc.so");
         let libc = own.iter().filter_map(|map| map.path()).find(is_libc);
         let file = std::fs::File::open(libc.unwrap()).unwrap();
-        assert_eq!(Storage::of(&ElfFile::of(file)), Some(GLIBC));
+        assert_eq!(Storage::of(&ElfFile::of(&file)), Some(GLIBC));
     }
 
     #[test]
@@ -101,7 +101,9 @@ mod tests {
                     &[("other", 0x1004, 8, DATA), (name, address, 8, FUNCTION)],
                 )
                 .bytes();
-            Storage::of(&ElfFile::of(gpuprobe_os::bounded::file_of(&bytes).unwrap()))
+            Storage::of(&ElfFile::of(
+                &gpuprobe_os::bounded::file_of(&bytes).unwrap(),
+            ))
         };
         let musl = [
             0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x48, 0x8b, 0x40, 0x78, 0x89,

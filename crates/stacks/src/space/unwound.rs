@@ -1,6 +1,6 @@
 //! A process whose stack is unwound.
 
-use super::super::reader::{ProcessMemory, ProcessReader};
+use super::super::helper::{ProcessMemory, ProcessReader};
 use super::super::unwind::{ProcessCode, UnwindRule, trampoline};
 use super::{AddressSpaces, MAX_PEEKS};
 use gpuprobe_model::stack::Location;

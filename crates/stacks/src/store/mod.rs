@@ -10,12 +10,12 @@ use walks::steps;
 use hashbrown::HashMap;
 use zerocopy::FromBytes;
 
+use crate::helper::{FileReader, ProcessReader};
 use crate::paths::{Change, Paths};
 use crate::python::Refused;
 use crate::python::code;
 use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
-use crate::reader::{FileReader, ProcessReader};
 use crate::{AddressSpaces, Unwound};
 use gpuprobe_model::ByteLimit;
 use gpuprobe_model::abi::{RawStack, record};

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::Module;
-use crate::reader::{FileReader, Opener, ReaderRequest, Wanted};
+use crate::helper::{FileReader, Opener, Request, Wanted};
 
 /// Debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -50,7 +50,7 @@ impl DebugFileSearch<'_> {
         let numbered = file.numbered()?;
         let link: Option<(Vec<u8>, Vec<u8>)> = self
             .reader
-            .ask(&[numbered], &ReaderRequest::AltLink(numbered.number))?;
+            .ask(&[numbered], &Request::AltLink(numbered.number))?;
         let (path, id) = link?;
         let beside = file.path.parent()?.join(OsStr::from_bytes(&path));
         let candidates = [Some(beside), path_of(&id)].into_iter().flatten();
@@ -61,9 +61,8 @@ impl DebugFileSearch<'_> {
 
     fn by_link(&self) -> Option<Module> {
         let file = self.module.numbered()?;
-        let link: Option<(Vec<u8>, u32)> = self
-            .reader
-            .ask(&[file], &ReaderRequest::DebugLink(file.number))?;
+        let link: Option<(Vec<u8>, u32)> =
+            self.reader.ask(&[file], &Request::DebugLink(file.number))?;
         let (name, checksum) = link?;
         let name = name_of(&name)?;
         let folder = self.module.path.parent()?;
@@ -96,8 +95,7 @@ impl DebugFileSearch<'_> {
 
     fn checksum_of(&self, found: &Module) -> Option<u32> {
         let file = found.numbered()?;
-        self.reader
-            .ask(&[file], &ReaderRequest::Checksum(file.number))?
+        self.reader.ask(&[file], &Request::Checksum(file.number))?
     }
 }
 

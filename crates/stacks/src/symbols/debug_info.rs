@@ -9,7 +9,7 @@ use object::{CompressionFormat, Object, ObjectSection};
 
 use super::demangle::{NAME_LIMIT, beginning, function_name};
 use crate::elf_file::ElfFile;
-use crate::reader::SymbolName;
+use crate::helper::SymbolName;
 
 /// Functions that can be inlined at one place.
 const INLINED_LIMIT: usize = 256;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::stub::kernel_of_symbol;
 use crate::Module;
+use crate::helper::{FileReader, NumberedFile};
 use crate::modules::Modules;
-use crate::reader::{FileReader, NumberedFile};
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_os::regular::open_program;
 

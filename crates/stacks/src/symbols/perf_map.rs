@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use crate::cache::Cache;
 use crate::symbols::demangle::beginning_of;
 use gpuprobe_os::bounded::read_at;
 
@@ -15,27 +14,12 @@ use gpuprobe_os::bounded::read_at;
 const LIMIT: u64 = 24 << 20;
 /// Maximum number of functions of a map; large Java programs have some hundred thousand.
 const FUNCTIONS_LIMIT: usize = 1 << 18;
-/// Size of an entry: most nodes of the tree are half full.
-const FUNCTION_BYTES: usize = 48;
-/// Maximum number of bytes of all maps.
-const BYTES_LIMIT: u64 = 48 << 20;
-/// Maximum number of cached maps.
-const MAPS_LIMIT: usize = 4096;
-/// Maximum number of open maps; open ones can be read after their processes have ended.
-const OPEN_LIMIT: usize = 256;
 /// Minimum interval between reads from the beginning of a truncated map.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The maps of all processes.
-#[derive(Debug)]
-pub(crate) struct PerfMaps {
-    maps: Cache<u32, PerfMap>,
-    files: Cache<u32, File>,
-}
-
 /// The map of one process.
 #[derive(Debug, Default)]
-struct PerfMap {
+pub(crate) struct PerfMap {
     /// The lines read so far.
     text: Vec<u8>,
     /// The functions by their start address.
@@ -68,55 +52,14 @@ struct PerfMapFunction {
     name: Range<u32>,
 }
 
-impl Default for PerfMaps {
-    fn default() -> Self {
-        Self {
-            maps: Cache::new(MAPS_LIMIT, BYTES_LIMIT),
-            files: Cache::new(OPEN_LIMIT, u64::MAX),
-        }
-    }
-}
-
-impl PerfMaps {
-    /// The name of the function at `address` of process `pid`. On a miss the map is read further, as the
-    /// process may have written more.
-    pub(crate) fn name(&mut self, pid: u32, address: u64) -> Option<String> {
-        let known = self.maps.get(&pid).and_then(|map| map.find(address));
-        known.or_else(|| self.refreshed(pid).find(address))
-    }
-
-    /// Sets the map of a process if `file` is given, and reads it. Returns whether there is a map that was
-    /// not removed; a removed one may have a successor.
-    pub(crate) fn keep(&mut self, pid: u32, file: Option<File>) -> bool {
-        if let Some(file) = file {
-            self.files.make_room(0);
-            self.files.insert(pid, 0, file);
-            self.refreshed(pid);
-        }
-        let is_there = self.files.get(&pid).and_then(|file| file.metadata().ok());
-        is_there.is_some_and(|metadata| metadata.nlink() > 0)
-    }
-
-    /// Removes the map of a process that has ended or called exec.
-    pub(crate) fn forget(&mut self, pid: u32) {
-        self.maps.remove(&pid);
-        self.files.remove(&pid);
-    }
-
-    /// The map of `pid`, with the lines added since the last read.
-    fn refreshed(&mut self, pid: u32) -> &PerfMap {
-        let mut map = self.maps.remove(&pid).unwrap_or_default();
-        if let Some(file) = self.files.get(&pid) {
-            map.read(file);
-        }
-        self.maps.make_room(map.bytes());
-        self.maps.insert(pid, map.bytes(), map)
-    }
-}
-
 impl PerfMap {
-    fn bytes(&self) -> u64 {
-        (self.text.capacity() + self.functions.len() * FUNCTION_BYTES) as u64
+    /// The name of the function at `address`. On a miss the map in `file` is read further, as the process may have
+    /// written more.
+    pub(crate) fn name(&mut self, file: &File, address: u64) -> Option<String> {
+        self.find(address).or_else(|| {
+            self.read(file);
+            self.find(address)
+        })
     }
 
     fn find(&self, address: u64) -> Option<String> {
@@ -230,88 +173,50 @@ mod tests {
     }
 
     #[test]
-    fn maps_stay_within_their_limits() {
+    fn a_map_stays_within_its_limit() {
         let lines = (0..FUNCTIONS_LIMIT + 100).map(|n| format!("{n:x} 1 a\n"));
         let lines: String = lines.collect();
-        let one = map(lines.as_bytes());
-        assert_eq!(one.functions.len(), FUNCTIONS_LIMIT);
-        assert!(one.bytes() < 64 << 20, "{}", one.bytes());
-        let mut maps = PerfMaps::default();
-        for pid in 1..=10 {
-            let map = map(lines.as_bytes());
-            maps.maps.insert(u32::MAX - pid, map.bytes(), map);
-            // This process has no map, but room is made for it.
-            assert_eq!(maps.name(u32::MAX - 11, 0x10), None);
-        }
-        assert!(maps.maps.has_room(0));
-        assert_eq!(maps.name(u32::MAX - 10, 0x10).as_deref(), Some("a"));
-        assert_eq!(maps.name(u32::MAX - 1, 0x10), None);
-        for pid in 1..=10 {
-            maps.forget(u32::MAX - pid);
-        }
-        assert!(maps.maps.has_room(BYTES_LIMIT));
+        assert_eq!(map(lines.as_bytes()).functions.len(), FUNCTIONS_LIMIT);
     }
 
-    /// A map file with `text`, and the maps that have it.
-    fn written(text: &str) -> (File, PerfMaps) {
+    /// A map file with `text`.
+    fn written(text: &str) -> File {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let mut maps = PerfMaps::default();
-        maps.keep(PID, Some(file.try_clone().unwrap()));
-        (file, maps)
+        file
     }
 
-    /// Id of a process that does not exist.
-    const PID: u32 = u32::MAX - 20;
-
     #[test]
-    fn a_map_is_read_further_after_its_process_has_ended() {
-        let (mut file, mut maps) = written("1000 10 first\n2000 10 sec");
-        assert_eq!(maps.name(PID, 0x1001).as_deref(), Some("first"));
-        assert_eq!(maps.name(PID, 0x2001), None, "an incomplete line");
+    fn a_map_is_read_further() {
+        let mut file = written("1000 10 first\n2000 10 sec");
+        let mut map = PerfMap::default();
+        assert_eq!(map.name(&file, 0x1001).as_deref(), Some("first"));
+        assert_eq!(map.name(&file, 0x2001), None, "an incomplete line");
         file.write_all(b"ond\n1000 10 again\n").unwrap();
-        assert_eq!(maps.name(PID, 0x2001).as_deref(), Some("second"));
-        assert_eq!(maps.name(PID, 0x1001).as_deref(), Some("again"));
+        assert_eq!(map.name(&file, 0x2001).as_deref(), Some("second"));
+        assert_eq!(map.name(&file, 0x1001).as_deref(), Some("again"));
         for n in 3..100 {
             file.write_all(format!("{n}000 10 f{n}\n").as_bytes())
                 .unwrap();
             let address = u64::from_str_radix(&format!("{n}001"), 16).unwrap();
-            assert_eq!(maps.name(PID, address), Some(format!("f{n}")));
+            assert_eq!(map.name(&file, address), Some(format!("f{n}")));
         }
-        maps.forget(PID);
-        assert_eq!(maps.name(PID, 0x1001), None);
     }
 
     #[test]
     fn a_truncated_map_is_read_again() {
-        let (mut file, mut maps) = written("1000 10 of_the_first\n2000 10 other\n");
+        let mut file = written("1000 10 of_the_first\n2000 10 other\n");
+        let mut map = PerfMap::default();
+        assert_eq!(map.name(&file, 0x1000).as_deref(), Some("of_the_first"));
         file.set_len(0).unwrap();
         file.rewind().unwrap();
         file.write_all(b"3000 10 anew\n").unwrap();
         let begin = Instant::now();
-        while maps.name(PID, 0x3000).as_deref() != Some("anew") {
+        while map.name(&file, 0x3000).as_deref() != Some("anew") {
             assert!(begin.elapsed() < Duration::from_secs(60));
             std::thread::sleep(PAUSE);
         }
-        assert_eq!(maps.name(PID, 0x1000), None);
-        // Another file, as long as the one before.
-        let (next, _) = written("5000 10 next\n");
-        maps.keep(PID, Some(next));
-        assert_eq!(maps.name(PID, 0x5000).as_deref(), Some("next"));
-        assert_eq!(maps.name(PID, 0x3000), None);
-    }
-
-    #[test]
-    fn the_number_of_open_maps_is_limited() {
-        let mut maps = PerfMaps::default();
-        let limit = u32::try_from(OPEN_LIMIT).unwrap();
-        for pid in PID - limit..=PID {
-            let (file, _) = written("1000 10 a\n");
-            maps.keep(pid, Some(file));
-        }
-        assert!(maps.files.get(&(PID - limit)).is_none() && maps.files.get(&PID).is_some());
-        // Maps already read stay in the cache.
-        assert_eq!(maps.name(PID - limit, 0x1000).as_deref(), Some("a"));
+        assert_eq!(map.name(&file, 0x1000), None);
     }
 
     #[test]
@@ -326,22 +231,6 @@ mod tests {
             let found = function(line, 100).map(|(start, f)| (start, f.size, f.name));
             assert_eq!(found, expected, "{line:?}");
         }
-        let one = map(b"1000 10 a\n2000 10 b\n");
-        assert_eq!(one.bytes(), one.text.capacity() as u64 + 2 * 48);
-        assert!(one.text.capacity() > 0);
-    }
-
-    #[test]
-    fn a_map_is_there_until_it_is_removed() {
-        let mut maps = PerfMaps::default();
-        assert!(!maps.keep(PID, None));
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"1000 10 a\n").unwrap();
-        assert!(maps.keep(PID, Some(file.reopen().unwrap())));
-        assert!(maps.keep(PID, None));
-        file.close().unwrap();
-        assert!(!maps.keep(PID, None));
-        assert_eq!(maps.name(PID, 0x1000).as_deref(), Some("a"));
     }
 
     #[test]

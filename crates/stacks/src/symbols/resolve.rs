@@ -1,6 +1,6 @@
 //! Symbolisation of locations by a reader process, which may fail on a file.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,9 +12,7 @@ use super::demangle::beginning_of;
 use super::{ResolvedFrames, SymbolRequest};
 use crate::Module;
 use crate::cache::Cache;
-use crate::reader::{
-    FileReader, NumberedFile, Opener, ReaderRequest, SymbolName, Wanted, WantedNames,
-};
+use crate::helper::{FileReader, NumberedFile, Opener, Request, SymbolName, Wanted, WantedNames};
 use gpuprobe_model::stack::{Frame, JIT, Language, Location, ModuleId, bare_frame};
 
 /// Maximum number of cached locations, and of the bytes of their frames.
@@ -23,7 +21,7 @@ const CACHE_BYTES: usize = 24 << 20;
 /// Maximum number of cached modules.
 const MODULES_LIMIT: usize = 512;
 /// Maximum number of open perf maps; open ones can be read after their processes have ended.
-const MAPS_LIMIT: usize = 256;
+const MAPS_LIMIT: usize = 32;
 /// Maximum number of processes whose map was looked for, and the minimum interval of doing so.
 const LOOKED_LIMIT: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(100);
@@ -39,9 +37,6 @@ pub struct Symbolizer {
     bytes: usize,
     maps: Cache<u32, NumberedFile>,
     looked_for: HashMap<u32, Instant>,
-    /// Processes whose maps the reader has, in its current `generation`.
-    given: HashSet<u32>,
-    generation: u64,
 }
 
 /// The files with the symbols of a module.
@@ -71,8 +66,6 @@ impl Symbolizer {
             bytes: 0,
             maps: Cache::new(MAPS_LIMIT, u64::MAX),
             looked_for: HashMap::new(),
-            given: HashSet::new(),
-            generation: 0,
         }
     }
 
@@ -121,32 +114,36 @@ impl Symbolizer {
     }
 
     /// Sets the open perf map of process `pid`, which can be read after the process has ended.
-    pub fn keep_perf_map(&mut self, pid: u32, file: File) {
-        let inode = |file: &File| {
-            file.metadata()
-                .map(|status| (status.dev(), status.ino()))
-                .ok()
+    pub fn keep_perf_map(&mut self, pid: u32, file: Option<File>) {
+        let identity = |file: &File| {
+            let metadata = file.metadata();
+            metadata.map(|found| (found.dev(), found.ino())).ok()
         };
-        let known = self.maps.get(&pid).and_then(|known| inode(&known.file));
-        if known.is_some() && known == inode(&file) {
+        let found = file.as_ref().and_then(identity);
+        let known = self.maps.get(&pid).and_then(|known| identity(&known.file));
+        if found.is_none() || known == found {
             return;
         }
-        if let Some(file) =
-            NumberedFile::new(file, Path::new(&format!("the perf map of process {pid}")))
-        {
-            self.maps.make_room(0);
+        let path = format!("the perf map of process {pid}");
+        if let Some(file) = file.and_then(|file| NumberedFile::new(file, Path::new(&path))) {
+            self.close_perf_map(pid);
+            while let Some(displaced) = self.maps.displaced(0, Duration::ZERO) {
+                self.reader.close(&displaced);
+            }
             self.maps.insert(pid, 0, file);
-            self.given.remove(&pid);
-            self.give(pid);
+        }
+    }
+
+    fn close_perf_map(&mut self, pid: u32) {
+        if let Some(map) = self.maps.remove(&pid) {
+            self.reader.close(&map);
         }
     }
 
     /// Drops the perf map of a process that has ended or called exec.
     pub fn forget(&mut self, pid: u32) {
-        self.maps.remove(&pid);
-        self.given.remove(&pid);
+        self.close_perf_map(pid);
         self.looked_for.remove(&pid);
-        self.reader.tell(&ReaderRequest::Forget(pid));
     }
 
     fn frames(&mut self, request: &SymbolRequest) -> Vec<Frame> {
@@ -193,31 +190,9 @@ impl Symbolizer {
 
     /// The JIT symbol of `pid` at `address`, from the maps read so far.
     fn jit_symbol(&mut self, pid: u32, address: u64) -> Option<String> {
-        let name = self.asked_with_map(pid, address);
-        // One that was started for this question did not have the map.
-        let is_new = self.generation != self.reader.generation();
-        name.or_else(|| is_new.then(|| self.asked_with_map(pid, address))?)
-    }
-
-    fn asked_with_map(&mut self, pid: u32, address: u64) -> Option<String> {
-        self.give(pid);
         let map = self.maps.get(&pid)?;
         self.reader
-            .ask(&[map], &ReaderRequest::JitSymbol(pid, address))?
-    }
-
-    /// Sends the reader the map of `pid`, unless it has it.
-    fn give(&mut self, pid: u32) {
-        let generation = self.reader.generation();
-        if self.generation != generation {
-            self.generation = generation;
-            self.given.clear();
-        }
-        if let Some(map) = self.maps.get(&pid)
-            && self.given.insert(pid)
-        {
-            let _is_there: Option<bool> = self.reader.ask_with(map, &ReaderRequest::PerfMap(pid));
-        }
+            .ask(&[map], &Request::JitSymbol(map.number, address))?
     }
 
     /// Looks for the map of `pid`, at most once per [`PAUSE`]. Returns whether there is one.
@@ -232,9 +207,7 @@ impl Symbolizer {
         self.looked_for.insert(pid, Instant::now());
         let found = self.opener.open(&Wanted::PerfMap(pid), None);
         let is_found = found.is_some();
-        if let Some(file) = found {
-            self.keep_perf_map(pid, file);
-        }
+        self.keep_perf_map(pid, found);
         is_found
     }
 
@@ -283,7 +256,7 @@ impl Symbolizer {
                 address,
                 with_details: sources.has_details,
             };
-            let failed = match self.reader.attempt(&given, &ReaderRequest::Names(names)) {
+            let failed = match self.reader.attempt(&given, &Request::Names(names)) {
                 Ok(answer) => return answer.flatten(),
                 Err(failed) => failed,
             };

@@ -1,6 +1,7 @@
-//! Symbolisation on separate threads: a symbol table of half a gigabyte takes a while, and the thread that
-//! reads the rings must not block.
+//! Symbolisation on a thread: a symbol table of half a gigabyte takes a while, and the thread that reads the rings
+//! must not block.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,69 +11,62 @@ use std::time::{Duration, Instant};
 use super::source::{self, ProcessFiles, SourceLine};
 use super::{ResolvedFrames, SymbolRequest, Symbolizer};
 use crate::Module;
-use crate::reader::{FileReader, Opener, ReaderHost, ReaderKind, Wanted};
+use crate::helper::{FileReader, Opener, ProcessReader, Wanted};
 use gpuprobe_model::stack::{Frame, ModuleId};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{AS_OTHERS, LOOK};
 
-/// A message to the symbol thread.
+/// A message to the thread.
 #[derive(Debug)]
 enum ServiceMessage {
     Find(SymbolRequest, Option<Arc<Module>>),
-    Keep(u32, File),
+    Line(SourceLine),
+    OpenPerfMap(u32),
+    KeepPerfMap(u32, Option<File>),
     Forget(u32),
     Close(ModuleId),
 }
 
-/// A message to the thread that opens files.
-#[derive(Debug)]
-enum InFile {
-    Line(SourceLine),
-    PerfMap(u32),
-}
-
-/// A thread that symbolises locations, and one that opens files and reads Python source lines. Each
-/// ends after its current request when this is dropped.
+/// A thread that symbolises locations, and reads Python source lines. It ends after its current request when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Service {
     requests: Sender<ServiceMessage>,
-    files: Sender<InFile>,
     answers: Receiver<ResolvedFrames>,
     outstanding: usize,
 }
 
 impl Service {
-    /// Starts the threads. They keep the capabilities needed to start another opener process.
+    /// Starts the thread, which asks the helpers of these. It keeps the capabilities needed to start another reader.
     ///
     /// # Errors
-    /// Returns an error if a thread cannot be started.
-    pub fn start(place: ReaderHost) -> std::io::Result<Self> {
+    /// Returns an error if the thread cannot be started.
+    pub fn start(reader: &FileReader, processes: &ProcessReader) -> std::io::Result<Self> {
         let (requests, received) = channel();
-        let (files, wanted) = channel();
         let (sender, answers) = channel();
-        let opener = Opener::new(place);
-        let of_files = (opener.clone(), requests.clone(), sender.clone());
-        thread::Builder::new()
-            .name("source lines".into())
-            .spawn(move || {
-                privileges::keep_only_here(&[LOOK, AS_OTHERS]);
-                let (opener, maps, answers) = of_files;
-                open_files(&opener, &wanted, &maps, &answers);
-            })?;
+        let (reader, opener) = (reader.slow(), processes.opener());
         thread::Builder::new()
             .name("symbols".into())
             .spawn(move || {
                 privileges::keep_only_here(&[LOOK, AS_OTHERS]);
-                let mut symbolizer =
-                    Symbolizer::new(FileReader::new(ReaderKind::Names, place), opener);
-                serve(&mut symbolizer, &received, &sender);
+                let mut symbolizer = Symbolizer::new(reader, opener.clone());
+                serve(&mut symbolizer, &opener, &received, &sender);
             })?;
         Ok(Self {
             requests,
-            files,
             answers,
             outstanding: 0,
         })
+    }
+
+    /// Sends what is answered.
+    fn ask(&mut self, message: ServiceMessage) {
+        self.outstanding += usize::from(self.requests.send(message).is_ok());
+    }
+
+    /// Sends what is not. This fails only if the thread has ended.
+    fn tell(&self, message: ServiceMessage) {
+        let _ = self.requests.send(message);
     }
 
     /// Requests the frames at locations, each with its module if it has one, without blocking.
@@ -81,8 +75,7 @@ impl Service {
         requests: impl IntoIterator<Item = (SymbolRequest, Option<Arc<Module>>)>,
     ) {
         for (request, module) in requests {
-            let sent = self.requests.send(ServiceMessage::Find(request, module));
-            self.outstanding += usize::from(sent.is_ok());
+            self.ask(ServiceMessage::Find(request, module));
         }
     }
 
@@ -94,31 +87,27 @@ impl Service {
         frame: Frame,
         files: Option<Arc<ProcessFiles>>,
     ) {
-        let line = SourceLine {
+        self.ask(ServiceMessage::Line(SourceLine {
             request,
             frame,
             files,
-        };
-        self.outstanding += usize::from(self.files.send(InFile::Line(line)).is_ok());
+        }));
     }
 
     /// Requests to open the perf map of process `pid`.
     pub fn keep_perf_map(&mut self, pid: u32) {
-        // Fails only if the thread has ended.
-        let _ = self.files.send(InFile::PerfMap(pid));
+        self.tell(ServiceMessage::OpenPerfMap(pid));
     }
 
     /// Drops the perf map of a process that has ended or called exec: its id may be reused.
     pub fn forget(&mut self, pid: u32) {
-        // Fails only if the thread has ended.
-        let _ = self.requests.send(ServiceMessage::Forget(pid));
+        self.tell(ServiceMessage::Forget(pid));
     }
 
     /// Has the files of modules closed after what was asked for so far: nobody has them mapped.
     pub fn close(&mut self, modules: impl IntoIterator<Item = ModuleId>) {
         for module in modules {
-            // Without the thread they are closed.
-            let _ = self.requests.send(ServiceMessage::Close(module));
+            self.tell(ServiceMessage::Close(module));
         }
     }
 
@@ -155,52 +144,47 @@ impl Service {
 
 fn serve(
     symbolizer: &mut Symbolizer,
+    opener: &Opener,
     messages: &Receiver<ServiceMessage>,
     answers: &Sender<ResolvedFrames>,
 ) {
-    for message in messages {
-        let (request, module) = match message {
-            ServiceMessage::Find(request, module) => (request, module),
-            ServiceMessage::Keep(pid, file) => {
+    let mut queue = VecDeque::new();
+    while let Some(message) = queue.pop_front().or_else(|| messages.recv().ok()) {
+        let answer = match message {
+            ServiceMessage::Find(request, module) => {
+                if let Some(module) = &module {
+                    symbolizer.open(module);
+                }
+                Some(symbolizer.answer(request))
+            }
+            ServiceMessage::Line(line) => Some(source::read(opener, line)),
+            ServiceMessage::OpenPerfMap(pid) => {
+                symbolizer.keep_perf_map(pid, opener.open(&Wanted::PerfMap(pid), None));
+                None
+            }
+            ServiceMessage::KeepPerfMap(pid, file) => {
                 symbolizer.keep_perf_map(pid, file);
-                continue;
+                None
             }
             ServiceMessage::Forget(pid) => {
                 symbolizer.forget(pid);
-                continue;
+                None
             }
             ServiceMessage::Close(module) => {
                 symbolizer.close(module);
-                continue;
+                None
             }
         };
-        if let Some(module) = &module {
-            symbolizer.open(module);
-        }
-        if answers.send(symbolizer.answer(request)).is_err() {
+        if answer.is_some_and(|answer| answers.send(answer).is_err()) {
             return;
         }
-    }
-}
-
-/// Opens files until the service is dropped. Opening may block on a file system.
-fn open_files(
-    opener: &Opener,
-    wanted: &Receiver<InFile>,
-    maps: &Sender<ServiceMessage>,
-    answers: &Sender<ResolvedFrames>,
-) {
-    for wanted in wanted {
-        let sent = match wanted {
-            InFile::Line(line) => answers.send(source::read(opener, line)).is_ok(),
-            InFile::PerfMap(pid) => {
-                let map = opener.open(&Wanted::PerfMap(pid), None);
-                map.is_none_or(|map| maps.send(ServiceMessage::Keep(pid, map)).is_ok())
+        // Perf maps are opened before anything else is named: their processes may end.
+        queue.extend(messages.try_iter().map(|message| match message {
+            ServiceMessage::OpenPerfMap(pid) => {
+                ServiceMessage::KeepPerfMap(pid, opener.open(&Wanted::PerfMap(pid), None))
             }
-        };
-        if !sent {
-            return;
-        }
+            other => other,
+        }));
     }
 }
 
@@ -236,7 +220,7 @@ mod tests {
     fn perf_maps_of_reused_ids_are_dropped() -> std::io::Result<()> {
         let pid = std::process::id();
         let map = format!("/tmp/perf-{pid}.map");
-        let mut service = Service::start(ReaderHost::default())?;
+        let mut service = Service::start(&FileReader::default(), &ProcessReader::default())?;
         std::fs::write(&map, "1000 10 of_the_first\n")?;
         assert_eq!(name(&mut service), "of_the_first");
         std::fs::write(&map, "1000 10 of_its_successor\n")?;
@@ -248,7 +232,7 @@ mod tests {
 
     #[test]
     fn answers_are_outstanding_until_they_are_taken() -> std::io::Result<()> {
-        let mut service = Service::start(ReaderHost::default())?;
+        let mut service = Service::start(&FileReader::default(), &ProcessReader::default())?;
         let request = request();
         let frame = bare_frame(&LOCATION);
         for _ in 0..2 {

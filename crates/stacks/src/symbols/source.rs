@@ -14,8 +14,8 @@ use gpuprobe_os::privileges::User;
 use gpuprobe_os::regular::open_folder;
 
 use super::{ResolvedFrames, SymbolRequest};
+use crate::helper::{Opener, Wanted};
 use crate::python::origin::FileOrigin;
-use crate::reader::{Opener, Wanted};
 
 /// Maximum number of bytes of a file read in search of a line.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -59,7 +59,12 @@ impl ProcessFiles {
         } else {
             &self.folder
         };
-        let wanted = Wanted::Below(file.into(), self.pid, (&self.user).into());
+        let User { uid, gid, groups } = self.user.clone();
+        let wanted = Wanted::Below {
+            path: file.into(),
+            pid: self.pid,
+            user: (uid, gid, groups),
+        };
         let file = opener.open(&wanted, Some(from))?;
         let mut lines = BufReader::new(file.take(MAX_FILE_BYTES)).split(b'\n');
         let text = lines.nth(line.checked_sub(1)? as usize)?.ok()?;

@@ -116,7 +116,7 @@ mod tests {
             .code(0x1000, &[0xc3; 64])
             .symbols(false, &symbols)
             .bytes();
-        let file = gpuprobe_os::bounded::file_of(&bytes).map(super::ElfFile::of);
+        let file = gpuprobe_os::bounded::file_of(&bytes).map(|file| super::ElfFile::of(&file));
         let variables = file.map(|file| Variables::read(&file)).unwrap_or_default();
         for (name, size) in [
             ("first", Some(16)),

@@ -84,10 +84,9 @@ pub struct UnwindRule {
     is_signal_frame: bool,
 }
 
-/// Encoding of expressions: gimli's [`Encoding`], serialisable.
+/// Encoding of expressions: gimli's [`Encoding`] of a 64-bit program, serialisable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ExpressionEncoding {
-    address_size: u8,
     is_64_bit: bool,
     version: u16,
 }
@@ -95,7 +94,6 @@ struct ExpressionEncoding {
 impl From<Encoding> for ExpressionEncoding {
     fn from(encoding: Encoding) -> Self {
         Self {
-            address_size: encoding.address_size,
             is_64_bit: encoding.format == Format::Dwarf64,
             version: encoding.version,
         }
@@ -105,7 +103,7 @@ impl From<Encoding> for ExpressionEncoding {
 impl From<ExpressionEncoding> for Encoding {
     fn from(form: ExpressionEncoding) -> Self {
         Self {
-            address_size: form.address_size,
+            address_size: 8,
             format: if form.is_64_bit {
                 Format::Dwarf64
             } else {
@@ -180,7 +178,6 @@ impl UnwindRule {
             registers: saved.into_iter().chain([return_address]).collect(),
             // Unused: the rule has no expression.
             encoding: ExpressionEncoding {
-                address_size: 8,
                 is_64_bit: false,
                 version: 1,
             },

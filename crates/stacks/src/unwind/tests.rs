@@ -128,7 +128,7 @@ fn an_interrupted_function_is_at_its_address_and_on_another_stack() -> serde_jso
         serde_json::from_value(serde_json::json!({
             "cfa": {"Register": [7, 0]},
             "registers": [[16, {"At": slot}]],
-            "encoding": {"address_size": 8, "is_64_bit": false, "version": 1},
+            "encoding": {"is_64_bit": false, "version": 1},
             "is_signal_frame": true,
         }))
     };

@@ -1,4 +1,4 @@
-//! Tests of confined reader processes. This executable is also the reader process, so it has its own
+//! Tests of confined helpers. This executable is also the helper, so it has its own
 //! `main`. Root is not needed.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,14 +13,13 @@ mod links;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use gpuprobe_stacks::reader::ReaderHost;
-use gpuprobe_stacks::serve::serve_if_asked;
+use gpuprobe_stacks::helper::{HelperHost, serve_if_asked};
 
 /// Where the readers run in these tests.
-const PLACE: ReaderHost = ReaderHost::Process;
+const PLACE: HelperHost = HelperHost::Process;
 
 /// The tests, by name.
-const TESTS: [(&str, fn()); 5] = [
+const TESTS: [(&str, fn()); 6] = [
     (
         "links::links_to_devices_are_not_followed",
         links::links_to_devices_are_not_followed,
@@ -38,8 +37,12 @@ const TESTS: [(&str, fn()); 5] = [
         limits::a_file_that_takes_too_long_is_bad,
     ),
     (
-        "limits::readers_may_do_nothing_else",
-        limits::readers_may_do_nothing_else,
+        "limits::parsers_may_do_nothing_else",
+        limits::parsers_may_do_nothing_else,
+    ),
+    (
+        "limits::a_parser_that_is_killed_is_replaced",
+        limits::a_parser_that_is_killed_is_replaced,
     ),
 ];
 

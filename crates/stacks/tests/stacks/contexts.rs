@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::StackCopy;
-use gpuprobe_stacks::reader::{Opener, Wanted};
+use gpuprobe_stacks::helper::{Opener, Wanted};
 use gpuprobe_stacks::store::StackStore;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -124,7 +124,7 @@ fn through_code_of_a_process_that_has_ended() {
             replaced: &[],
         };
         let unwound = world.spaces.unwind(pid, &copy);
-        world.symbolizer.keep_perf_map(pid, map.unwrap());
+        world.symbolizer.keep_perf_map(pid, map);
         let frames = world.frames(pid, &unwound.stack);
         assert_eq!(crate::harness::names(&frames), PYTHON_PATH, "{form}");
         let step = frames.iter().find(|frame| frame.function == "Step.run");

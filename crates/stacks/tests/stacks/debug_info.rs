@@ -1,7 +1,7 @@
 //! Malicious symbol names.
 
 use gpuprobe_model::stack::Frame;
-use gpuprobe_stacks::reader::ReaderHost;
+use gpuprobe_stacks::helper::HelperHost;
 
 use crate::harness::{folder, frames_of, named};
 
@@ -17,7 +17,7 @@ fn names_that_stand_for_gigabytes_are_cut() {
     let folder = folder();
     let frames = frames_of(
         &named(folder.path(), &bomb('f'), &bomb('g')),
-        ReaderHost::default(),
+        HelperHost::Thread,
     );
     for (function, inlined) in [("f", false), ("g", true)] {
         let begin = format!("{function}(std::pair<int, int>, std::pair<std::pair<int, int>");

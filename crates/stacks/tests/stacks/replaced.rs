@@ -3,7 +3,7 @@
 use std::fs;
 
 use gpuprobe_stacks::elf::Refusal;
-use gpuprobe_stacks::reader::ReaderHost;
+use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 use gpuprobe_stacks::symbols::{Service, SymbolRequest};
 
 use crate::harness::{Build, Stopped, World, folder};
@@ -39,7 +39,7 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     };
     let unwound = world.spaces.unwind(process.pid(), &copy);
     assert!(unwound.stack.is_complete);
-    let mut service = Service::start(ReaderHost::default()).unwrap();
+    let mut service = Service::start(&FileReader::default(), &ProcessReader::default()).unwrap();
     let spaces = &world.spaces;
     let requests = unwound.stack.locations.iter().enumerate();
     service.request(requests.map(|(index, location)| {

@@ -85,7 +85,7 @@ fn root_stopped_readers_cost_no_memory_event() {
         .start();
     // They have not been asked about a stack.
     let readers = readers_of(gpuprobe.child.pid());
-    assert_eq!(readers.len(), 4, "{readers:?}");
+    assert_eq!(readers.len(), 2, "{readers:?}");
     for &reader in &readers {
         kill(raw(reader), Signal::SIGSTOP).unwrap();
         wait_for("a reader to stop", || {

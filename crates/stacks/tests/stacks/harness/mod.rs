@@ -9,7 +9,7 @@ pub(crate) use stopped::Stopped;
 use std::path::Path;
 
 use gpuprobe_model::stack::{CallStack, Frame};
-use gpuprobe_stacks::reader::{FileReader, Opener, ProcessReader, ReaderHost, ReaderKind};
+use gpuprobe_stacks::helper::{FileReader, HelperHost, ProcessReader};
 use gpuprobe_stacks::symbols::{SymbolRequest, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
@@ -21,20 +21,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::at(ReaderHost::default())
+        Self::at(HelperHost::Thread)
     }
 
-    /// With readers and openers at `place`.
-    pub(crate) fn at(place: ReaderHost) -> Self {
+    /// With helpers at `place`.
+    pub(crate) fn at(place: HelperHost) -> Self {
+        let (files, processes) = (FileReader::new(place), ProcessReader::new(place));
         Self {
-            spaces: AddressSpaces::new(
-                FileReader::new(ReaderKind::Functions, place),
-                ProcessReader::new(place),
-            ),
-            symbolizer: Symbolizer::new(
-                FileReader::new(ReaderKind::Names, place),
-                Opener::new(place),
-            ),
+            symbolizer: Symbolizer::new(files.slow(), processes.opener()),
+            spaces: AddressSpaces::new(files, processes),
         }
     }
 
@@ -82,7 +77,7 @@ impl World {
 }
 
 /// The frames of the program when it stands still, with files that are read there.
-pub(crate) fn frames_of(program: &Path, place: ReaderHost) -> Vec<Frame> {
+pub(crate) fn frames_of(program: &Path, place: HelperHost) -> Vec<Frame> {
     let process = Stopped::start(program, &[]);
     let mut world = World::at(place);
     world.spaces.refresh(process.pid());

@@ -1,44 +1,29 @@
-//! Asking a reader.
+//! Asking the parser about files.
 
-mod state;
-
-use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
 
-use super::denylist::{FileDenylist, FileVersion};
-use super::link::ReaderProcess;
-use super::protocol::{ReaderRequest, SentFunction};
-use super::{ReaderHost, ReaderKind};
+use super::client::{Failure, Helper, HelperHost, Question};
+use super::denylist::FileVersion;
+use super::protocol::{FoundFunction, Request, decoded};
+use super::{Lane, Role};
 use crate::elf::{Headers, Refusal};
 use crate::functions::{FunctionInFile, Rendezvous};
 use crate::unwind::FunctionRules;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 
-/// Files that a reader has open.
-const MAX_FILES: usize = 1024;
 /// Symbols of one function: no row has as many.
 const MAX_SYMBOLS: usize = 1 << 16;
 
-/// Reads files, by way of a process that may fail.
+/// Has files read by the parser, which may fail.
 #[derive(Clone, Debug)]
-pub struct FileReader(Arc<Mutex<ClientState>>);
-
-#[derive(Debug)]
-struct ClientState {
-    kind: ReaderKind,
-    place: ReaderHost,
-    link: Option<ReaderProcess>,
-    /// The files that it has, by their numbers.
-    has: HashSet<u64>,
-    generation: u64,
-    denylist: FileDenylist,
-    /// The last question was not answered, which is no fault of the file's.
-    has_waited: bool,
+pub struct FileReader {
+    helper: Arc<Helper>,
+    lane: Lane,
 }
 
 /// A file that could not be read now, but may be later.
@@ -83,25 +68,20 @@ impl NumberedFile {
 }
 
 impl FileReader {
-    /// Starts one. Where that fails, it is tried again for each question.
-    pub fn new(kind: ReaderKind, place: ReaderHost) -> Self {
-        let mut inner = ClientState {
-            kind,
-            place,
-            link: None,
-            has: HashSet::new(),
-            generation: 0,
-            denylist: FileDenylist::new(),
-            has_waited: false,
-        };
-        if let Err(error) = inner.link() {
-            tracing::debug!("no process that reads: {error}");
+    /// Starts a parser. Where that fails, it is tried again for each question.
+    pub fn new(host: HelperHost) -> Self {
+        Self {
+            helper: Helper::start(Role::Parser, host),
+            lane: Lane::Quick,
         }
-        Self(Arc::new(Mutex::new(inner)))
     }
 
-    fn inner(&self) -> MutexGuard<'_, ClientState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The same parser, for questions whose answers may take seconds.
+    pub fn slow(&self) -> Self {
+        Self {
+            lane: Lane::Slow,
+            ..self.clone()
+        }
     }
 
     /// Asks about the first of `files`; all of them are there to be read. The answer, if there is one
@@ -109,66 +89,93 @@ impl FileReader {
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         files: &[&NumberedFile],
-        request: &ReaderRequest,
+        request: &Request,
     ) -> Option<T> {
-        self.inner().ask(files, request, None, &|_| true)
+        self.answer(files, request, &|_| true).ok()?
     }
 
-    /// The same, of an answer that is checked.
-    fn ask_for<T: DeserializeOwned>(
+    /// The answer to a question about the first of `files`, if there is one that makes sense. If not, the file is
+    /// not read any more.
+    fn answer<T: DeserializeOwned>(
         &self,
-        file: &NumberedFile,
-        request: &ReaderRequest,
+        files: &[&NumberedFile],
+        request: &Request,
         is_sane: &dyn Fn(&T) -> bool,
-    ) -> Option<T> {
-        self.inner().ask(&[file], request, None, is_sane)
+    ) -> Result<Option<T>, NotNow> {
+        if !self.permits(files) {
+            return Ok(None);
+        }
+        let question = Question::about(files, request);
+        let mut connection = self.helper.connection(self.lane);
+        let why = match self.helper.ask(self.lane, &mut connection, question) {
+            Ok(answer) => match decoded(&answer.bytes).filter(is_sane) {
+                Some(value) => return Ok(Some(value)),
+                None => {
+                    self.helper.replace(&mut connection);
+                    "gives nothing that makes sense"
+                }
+            },
+            Err(Failure::Died) => "ends whoever does",
+            Err(Failure::TookTooLong) => "takes too long",
+            Err(Failure::Waited | Failure::NotAsked) => return Err(NotNow),
+        };
+        if let Some(first) = files.first() {
+            self.deny(first, why);
+        }
+        Ok(None)
     }
 
-    /// The same, without a second attempt, and without an entry in the denylist: says whether it failed.
+    /// Asks once, without an entry in the denylist: says whether it failed.
     pub(crate) fn attempt<T: DeserializeOwned>(
         &self,
         files: &[&NumberedFile],
-        request: &ReaderRequest,
+        request: &Request,
     ) -> Result<Option<T>, Failed> {
-        self.inner().attempt(files, request)
-    }
-
-    /// Sends `file` with a question about process `pid` whose file it is.
-    pub(crate) fn ask_with<T: DeserializeOwned>(
-        &self,
-        file: &NumberedFile,
-        request: &ReaderRequest,
-    ) -> Option<T> {
-        self.inner()
-            .ask(&[file], request, Some(&file.file), &|_| true)
-    }
-
-    /// Says something that is not answered.
-    pub(crate) fn tell(&self, request: &ReaderRequest) {
-        let mut inner = self.inner();
-        if let (Some(link), Ok(bytes)) = (&inner.link, serde_json::to_vec(request))
-            && link.tell(&bytes, None).is_err()
-        {
-            inner.drop_link();
+        if !self.permits(files) {
+            return Ok(None);
         }
+        let question = Question::about(files, request);
+        let mut connection = self.helper.connection(self.lane);
+        let answer = self.helper.attempt(self.lane, &mut connection, question);
+        let answer = answer.map_err(|(failure, was_fresh)| Failed {
+            // What has taken too long does so again.
+            was_fresh: was_fresh || failure == Failure::TookTooLong,
+            is_fault: matches!(failure, Failure::Died | Failure::TookTooLong),
+        })?;
+        decoded(&answer.bytes).map(Some).ok_or_else(|| {
+            self.helper.replace(&mut connection);
+            Failed {
+                was_fresh: true,
+                is_fault: true,
+            }
+        })
+    }
+
+    fn permits(&self, files: &[&NumberedFile]) -> bool {
+        let mut files = files.iter();
+        files.all(|file| self.helper.permits(&file.origin.subject))
     }
 
     /// The file is done with: it is not to be kept open.
     pub(crate) fn close(&self, file: &NumberedFile) {
-        let had = self.inner().has.remove(&file.number);
+        let had = self.helper.connection(self.lane).files.remove(&file.number);
         if had {
-            self.tell(&ReaderRequest::Close(file.number));
+            self.helper.tell(self.lane, &Request::Close(file.number));
         }
     }
 
     /// A file is not to be read any more.
     pub(crate) fn deny(&self, file: &NumberedFile, why: &str) {
-        self.inner().denylist.enter(&file.origin, why);
-    }
-
-    /// How many times it was started: what it was given before is not there any more.
-    pub(crate) fn generation(&self) -> u64 {
-        self.inner().generation
+        let FileVersion {
+            subject,
+            owner,
+            path,
+        } = &file.origin;
+        let path = path.display();
+        self.helper.deny(
+            *subject,
+            format_args!("{path}, of user {owner}, is not read any more: reading it {why}"),
+        );
     }
 
     /// The functions of `layer` in the table that `file` exports. Aliases of one address are one
@@ -183,8 +190,8 @@ impl FileReader {
         path: &Path,
         layer: Layer,
     ) -> anyhow::Result<Vec<FunctionInFile>> {
-        let found: Vec<SentFunction> = self.about(file, path, |number| {
-            ReaderRequest::Functions(number, layer as u16)
+        let found: Vec<FoundFunction> = self.about(file, path, |number| {
+            Request::Functions(number, layer as u16)
         })?;
         let known = |found| known(found, layer);
         Ok(found.iter().filter_map(known).collect())
@@ -195,15 +202,12 @@ impl FileReader {
     /// # Errors
     /// As of [`Self::functions`].
     pub fn rendezvous(&self, file: &File, path: &Path) -> anyhow::Result<Option<Rendezvous>> {
-        self.about(file, path, ReaderRequest::Rendezvous)
+        self.about(file, path, Request::Rendezvous)
     }
 
     /// Bytes of the device variable `name` in the program `file`.
     pub(crate) fn size_of_variable(&self, file: &NumberedFile, name: &str) -> Option<u64> {
-        self.ask(
-            &[file],
-            &ReaderRequest::Variable(file.number, name.to_owned()),
-        )?
+        self.ask(&[file], &Request::Variable(file.number, name.to_owned()))?
     }
 
     /// An answer that is a result, about a file that is asked about once.
@@ -211,43 +215,41 @@ impl FileReader {
         &self,
         file: &File,
         path: &Path,
-        request: impl FnOnce(u64) -> ReaderRequest,
+        request: impl FnOnce(u64) -> Request,
     ) -> anyhow::Result<T> {
         let cannot = || anyhow::anyhow!("it cannot be read");
         let numbered = NumberedFile::new(file.try_clone()?, path).ok_or_else(cannot)?;
-        let answer: Option<Result<T, String>> = self.ask(&[&numbered], &request(numbered.number));
-        let has_waited = std::mem::take(&mut self.inner().has_waited);
-        let answer = answer.ok_or_else(|| match has_waited {
-            true => anyhow::Error::new(NotNow),
-            false => cannot(),
-        })?;
+        let request = request(numbered.number);
+        let answer: Option<Result<T, String>> = self.answer(&[&numbered], &request, &|_| true)?;
+        let answer = answer.ok_or_else(cannot)?;
         self.close(&numbered);
         answer.map_err(|why| anyhow::anyhow!("{why}"))
     }
 
     /// The headers of `file`.
     pub(crate) fn headers(&self, file: &NumberedFile) -> Result<Headers, Refusal> {
-        let request = ReaderRequest::Headers(file.number);
-        let answer: Option<Result<Headers, Refusal>> =
-            self.ask_for(file, &request, &|headers: &Result<Headers, Refusal>| {
-                headers.as_ref().map_or(true, Headers::are_sane)
-            });
-        answer.unwrap_or_else(|| Err(Refusal::Damaged("it cannot be read".into())))
+        let is_sane =
+            |headers: &Result<Headers, Refusal>| headers.as_ref().map_or(true, Headers::are_sane);
+        let answer = self.answer(&[file], &Request::Headers(file.number), &is_sane);
+        answer
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| Err(Refusal::Damaged("it cannot be read".into())))
     }
 
     /// How to unwind in the function at `address` of `file`.
     pub(crate) fn rules(&self, file: &NumberedFile, address: u64) -> Option<FunctionRules> {
-        self.ask(&[file], &ReaderRequest::Rules(file.number, address))?
+        self.ask(&[file], &Request::Rules(file.number, address))?
     }
 
     /// The mangled name of the function at `address` of `file`.
     pub(crate) fn symbol(&self, file: &NumberedFile, address: u64) -> Option<String> {
-        self.ask(&[file], &ReaderRequest::Symbol(file.number, address))?
+        self.ask(&[file], &Request::Symbol(file.number, address))?
     }
 }
 
 /// The function of the table that a reader has found.
-pub(crate) fn known(found: &SentFunction, layer: Layer) -> Option<FunctionInFile> {
+pub(crate) fn known(found: &FoundFunction, layer: Layer) -> Option<FunctionInFile> {
     let row = FUNCTIONS.get(usize::from(found.row))?;
     let is_meant = row.layer == layer && found.symbol < MAX_SYMBOLS;
     Some(FunctionInFile {
@@ -259,7 +261,9 @@ pub(crate) fn known(found: &SentFunction, layer: Layer) -> Option<FunctionInFile
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::client::MAX_FILES;
     use super::*;
     use crate::instruction::FirstInstruction;
 
@@ -267,7 +271,7 @@ mod tests {
     fn functions_that_a_reader_names_are_those_of_the_table() {
         let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaMalloc");
         let row = u16::try_from(row.unwrap_or(usize::MAX)).unwrap_or(u16::MAX);
-        let sent = |row, symbol| SentFunction {
+        let sent = |row, symbol| FoundFunction {
             row,
             symbol,
             offset: 7,
@@ -294,51 +298,43 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_started_anew_after_an_answer_that_makes_no_sense() -> Result<(), Failed> {
+    fn a_parser_is_replaced_after_an_answer_that_makes_no_sense() {
         let reader = FileReader::default();
-        let failed = Failed {
-            was_fresh: false,
-            is_fault: false,
+        let file = numbered().unwrap();
+        let headers = Request::Headers(file.number);
+        let answer: Option<Result<Headers, Refusal>> = reader.attempt(&[&file], &headers).unwrap();
+        assert!(matches!(answer, Some(Ok(_))));
+        let state = |lane| {
+            let connection = reader.helper.connection(lane);
+            (connection.files.len(), connection.generation)
         };
-        let file = numbered().ok_or(failed)?;
-        let headers = ReaderRequest::Headers(file.number);
-        let begun = reader.generation();
-        let answer: Option<Result<Headers, Refusal>> = reader.attempt(&[&file], &headers)?;
-        assert!(matches!(answer, Some(Ok(_))) && reader.inner().has.len() == 1);
-        assert_eq!(reader.generation(), begun);
-        let failed = reader.attempt::<u64>(&[&file], &headers);
-        assert!(failed.is_err_and(|failed| failed.was_fresh && failed.is_fault));
-        assert!(reader.inner().link.is_none() && reader.inner().has.is_empty());
-        assert!(
-            reader
-                .ask::<serde_json::Value>(&[&file], &headers)
-                .is_some()
-        );
-        assert_eq!(reader.generation(), begun + 1);
+        assert_eq!(state(Lane::Quick), (1, 1));
+        let failed = reader.attempt::<u64>(&[&file], &headers).unwrap_err();
+        assert!(failed.was_fresh && failed.is_fault);
+        assert_eq!(state(Lane::Quick), (0, 1));
+        assert!(reader.headers(&file).is_ok());
+        assert_eq!(state(Lane::Quick), (1, 2));
+        // The other lane has files of its own.
+        let slow = reader.slow();
+        assert!(slow.symbol(&file, 0x1000).is_none());
         reader.close(&file);
-        assert!(reader.inner().has.is_empty());
+        assert_eq!((state(Lane::Quick).0, state(Lane::Slow)), (0, (1, 1)));
         // One that gives no number is not asked again.
         assert_eq!(reader.ask::<u64>(&[&file], &headers), None);
-        assert!(
-            reader
-                .attempt::<serde_json::Value>(&[&file], &headers)?
-                .is_none()
-        );
-        Ok(())
+        let denied = slow.attempt::<Result<Headers, Refusal>>(&[&file], &headers);
+        assert!(denied.unwrap().is_none() && reader.headers(&file).is_err());
     }
 
     #[test]
-    fn a_reader_has_a_limited_number_of_files() {
+    fn a_parser_has_a_limited_number_of_files() {
         let reader = FileReader::default();
         for (before, after) in [(MAX_FILES - 1, MAX_FILES), (MAX_FILES, 1)] {
-            let Some(file) = numbered() else { continue };
-            let others = (0..before as u64).map(|n| u64::MAX - n);
-            reader.inner().has = others.collect();
+            let file = numbered().unwrap();
             assert!(reader.headers(&file).is_ok());
-            assert_eq!(reader.inner().has.len(), after);
+            let others = (0..before as u64).map(|n| u64::MAX - n);
+            reader.helper.connection(Lane::Quick).files = others.collect();
+            assert!(reader.headers(&file).is_ok());
+            assert_eq!(reader.helper.connection(Lane::Quick).files.len(), after);
         }
-        let Some(file) = numbered() else { return };
-        reader.deny(&file, "is bad");
-        assert!(reader.headers(&file).is_err() && reader.symbol(&file, 0x1000).is_none());
     }
 }

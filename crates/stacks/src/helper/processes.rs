@@ -1,0 +1,205 @@
+//! Asking the reader about processes, whose memory and files may be such that it hangs, and for files.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::client::{Failure, Helper, HelperHost, Question};
+use super::denylist::Subject;
+use super::protocol::{InspectedProcess, Request, Wanted, decoded};
+use super::{Lane, Role};
+use gpuprobe_os::proc;
+
+/// Maximum time by the clock of all reads of one [`ProcessMemory`], of which a process can make each slow:
+/// userfaultfd, and files on a file system (FUSE) that it has mapped.
+const MAX_READING: Duration = Duration::from_millis(200);
+/// Bytes of memory that are read at once.
+pub(super) const MAX_BYTES: usize = 4096;
+
+/// Has processes read by the reader, which may hang.
+#[derive(Clone, Debug)]
+pub struct ProcessReader(Arc<Helper>);
+
+impl ProcessReader {
+    /// Starts a reader. Where that fails, it is tried again for each process.
+    pub fn new(host: HelperHost) -> Self {
+        Self(Helper::start(Role::Reader, host))
+    }
+
+    /// The same reader, for files.
+    pub fn opener(&self) -> Opener {
+        Opener(self.0.clone())
+    }
+
+    /// The command line of process `pid`, these variables of its environment, and those of `gpus` that have a
+    /// device node in its root. Empty if it has ended, or does not let itself be read.
+    pub fn facts(&self, pid: u32, variables: &[&str], gpus: &[u32]) -> InspectedProcess {
+        let request = Request::Process {
+            pid,
+            variables: variables.iter().map(|&name| name.to_owned()).collect(),
+            gpus: gpus.to_vec(),
+        };
+        let answer = subject(pid).and_then(|subject| self.ask(subject, &request));
+        answer.and_then(|bytes| decoded(&bytes)).unwrap_or_default()
+    }
+
+    /// The memory of process `pid`.
+    pub fn memory(&self, pid: u32) -> ProcessMemory {
+        ProcessMemory {
+            reader: self.clone(),
+            pid,
+            subject: subject(pid),
+            left: Cell::new(MAX_READING),
+        }
+    }
+
+    /// The answer, if there is one in time. If not, the process is not read any more.
+    fn ask(&self, subject: Subject, request: &Request) -> Option<Vec<u8>> {
+        if !self.0.permits(&subject) {
+            return None;
+        }
+        let question = Question::about(&[], request);
+        let mut connection = self.0.connection(Lane::Quick);
+        let answer = self.0.ask(Lane::Quick, &mut connection, question);
+        let answer = answer.map_err(|failure| self.0.deny_process(subject, failure));
+        Some(answer.ok()?.bytes)
+    }
+}
+
+impl Helper {
+    /// Enters a process that a reader failed at.
+    fn deny_process(&self, subject: Subject, failure: Failure) {
+        if let (Subject::Process { pid, .. }, Failure::Died | Failure::TookTooLong) =
+            (subject, failure)
+        {
+            self.deny(
+                subject,
+                format_args!(
+                    "process {pid} is not read any more: it blocks readers of its memory or of its root folder; its \
+                     command line, environment, GPUs or Python frames are missing"
+                ),
+            );
+        }
+    }
+}
+
+fn subject(pid: u32) -> Option<Subject> {
+    let started = proc::stat(pid).ok()?.starttime;
+    Some(Subject::Process { pid, started })
+}
+
+/// Has files opened by the reader: at paths that lead through folders of others, where whoever serves them may never
+/// answer, as the user whose files they are. These are only files that wait for nobody ([`gpuprobe_os::mounts`]).
+#[derive(Clone, Debug)]
+pub struct Opener(Arc<Helper>);
+
+impl Opener {
+    /// The file, if it could be opened in time. One below a folder comes with that.
+    pub fn open(&self, wanted: &Wanted, folder: Option<&File>) -> Option<File> {
+        // Of a process, where it can be slow at will.
+        let subject = match wanted {
+            Wanted::At(_, None, _) => None,
+            Wanted::PerfMap(pid) | Wanted::At(_, Some(pid), _) | Wanted::Below { pid, .. } => {
+                subject(*pid)
+            }
+        };
+        if subject.is_some_and(|subject| !self.0.permits(&subject)) {
+            return None;
+        }
+        let question = Question {
+            files: &[],
+            request: &Request::File(wanted.clone()),
+            with: folder,
+        };
+        let mut connection = self.0.connection(Lane::Slow);
+        let answer = self.0.ask(Lane::Slow, &mut connection, question);
+        if let (Err(failure), Some(subject)) = (&answer, subject) {
+            self.0.deny_process(subject, *failure);
+        }
+        answer.ok()?.file
+    }
+}
+
+/// Memory of a process, all reads of which together have to be done in a certain time.
+#[derive(Debug)]
+pub struct ProcessMemory {
+    reader: ProcessReader,
+    pid: u32,
+    subject: Option<Subject>,
+    left: Cell<Duration>,
+}
+
+impl ProcessMemory {
+    /// Reads memory at `address` into `buffer`, of a page at most, and returns the bytes read: fewer than
+    /// requested at the end of a mapping; `None` if nothing is mapped there, the process has exited, or the
+    /// time is over.
+    pub fn read<'a>(&self, address: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (subject, left) = (self.subject?, self.left.get());
+        if left.is_zero() {
+            return None;
+        }
+        let request = Request::Memory {
+            pid: self.pid,
+            address,
+            size_bytes: buffer.len(),
+        };
+        let begin = Instant::now();
+        let answer = self.reader.ask(subject, &request);
+        self.left.set(left.saturating_sub(begin.elapsed()));
+        let answer: Vec<u8> = decoded(&answer?)?;
+        let buffer = buffer.get_mut(..answer.len())?;
+        buffer.copy_from_slice(&answer);
+        (!answer.is_empty()).then_some(buffer)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_process_is_read_while_there_is_time() {
+        let words = [1u64, 2, 3];
+        let memory = ProcessReader::default().memory(std::process::id());
+        let mut buffer = [0; 16];
+        let address = words[1..].as_ptr() as u64;
+        let expected = [2u64, 3].map(u64::to_ne_bytes).concat();
+        assert_eq!(memory.read(address, &mut buffer), Some(&expected[..]));
+        assert!((Duration::from_nanos(1)..MAX_READING).contains(&memory.left.get()));
+        assert_eq!(memory.read(8, &mut buffer), None);
+        assert!(memory.read(address, &mut buffer).is_some());
+        memory.left.set(Duration::ZERO);
+        assert_eq!(memory.read(address, &mut buffer), None);
+        let none = ProcessReader::default().memory(u32::MAX - 3);
+        assert_eq!(
+            (none.subject, none.read(address, &mut buffer)),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn a_process_on_the_list_is_not_asked_and_its_successor_is() {
+        let reader = ProcessReader::default();
+        let pid = std::process::id();
+        let facts = || reader.facts(pid, &["PATH"], &[]);
+        let deny = |subject| reader.0.deny(subject, format_args!("it hangs"));
+        deny(Subject::Process { pid, started: 0 });
+        assert!(!facts().command_line.is_empty());
+        deny(subject(pid).unwrap());
+        assert_eq!(facts(), InspectedProcess::default());
+    }
+
+    #[test]
+    fn facts_are_the_command_line_and_variables() {
+        let reader = ProcessReader::default();
+        let facts = reader.facts(std::process::id(), &["PATH", "no such variable"], &[]);
+        let own = std::fs::read("/proc/self/cmdline").unwrap();
+        assert!(!facts.command_line.is_empty() && own.starts_with(&facts.command_line));
+        let path = std::env::var_os("PATH").map(std::ffi::OsString::into_encoded_bytes);
+        assert_eq!(facts.variables, [path, None]);
+        let none = reader.facts(u32::MAX - 3, &["PATH"], &[]);
+        assert!(none.command_line.is_empty());
+    }
+}

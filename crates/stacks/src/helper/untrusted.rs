@@ -1,0 +1,206 @@
+//! Untrusted input of the helpers, and their answers: for the fuzz targets, and for the tests that replay their
+//! corpora. No part of the program.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use gpuprobe_cuda::Layer;
+use gpuprobe_os::regular::open_folder;
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, mkfifo};
+
+use super::files::known;
+use super::main::Served;
+use super::protocol::{FoundFunction, InspectedProcess, Request, SymbolName, Wanted, decoded};
+use crate::elf::{Headers, Refusal};
+use crate::python::interpreter::{Interpreter, PythonFile};
+use crate::python::storage::Storage;
+use crate::symbols::perf_map;
+use crate::unwind::{FunctionRules, try_rule};
+
+/// Takes in what a helper may have answered; whether any answer is like that.
+pub fn try_answer(bytes: &[u8]) -> bool {
+    let headers = decoded::<Result<Headers, Refusal>>(bytes).and_then(Result::ok);
+    let headers = headers.filter(Headers::are_sane);
+    if let Some(headers) = &headers {
+        headers.segments.address_of(u64::MAX);
+        headers.segments.offset_of(1 << 63);
+    }
+    let rules = decoded::<Option<FunctionRules>>(bytes).flatten();
+    let rows = rules.iter().flat_map(|rules| &rules.rows);
+    rows.for_each(|row| try_rule(&row.rule));
+    let found = decoded::<Result<Vec<FoundFunction>, String>>(bytes).and_then(Result::ok);
+    for found in found.iter().flatten() {
+        known(found, Layer::Driver);
+    }
+    let python = decoded::<Option<PythonFile>>(bytes).flatten();
+    let python = python.map(Interpreter::stated);
+    let storage = decoded::<Option<Storage>>(bytes);
+    let names = decoded::<Option<Vec<SymbolName>>>(bytes);
+    let process = decoded::<InspectedProcess>(bytes);
+    let is_file = headers.is_some() || rules.is_some() || found.is_some() || python.is_some();
+    is_file || storage.is_some() || names.is_some() || process.is_some()
+}
+
+/// Reads a perf map at once and in two parts, the first of as many bytes as the first two bytes state. Returns
+/// the number of functions that have a name.
+///
+/// # Panics
+/// Panics if the parts have other functions than the whole.
+pub fn try_perf_map(bytes: &[u8]) -> usize {
+    let (length, text) = bytes.split_at(bytes.len().min(2));
+    let length = length
+        .iter()
+        .rev()
+        .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+    perf_map::try_parts(text, length.min(text.len()))
+}
+
+/// Puts a folder `granted` into `folder`, with files, links to what is outside, and a FIFO, for [`try_opener`].
+///
+/// # Errors
+/// Returns the system's error if `folder` cannot be written to.
+pub fn plant(folder: &Path) -> io::Result<()> {
+    let granted = folder.join("granted");
+    fs::create_dir_all(granted.join("deep"))?;
+    fs::write(folder.join("outside"), "outside")?;
+    fs::write(granted.join("inside"), "inside")?;
+    fs::write(granted.join("deep/inside"), "inside")?;
+    symlink("../outside", granted.join("up"))?;
+    symlink("../../outside", granted.join("deep/up"))?;
+    symlink(folder.join("outside"), granted.join("absolute"))?;
+    symlink("/inside", granted.join("rooted"))?;
+    symlink("/proc/self/root/etc/passwd", granted.join("magic"))?;
+    symlink("loop", granted.join("loop"))?;
+    mkfifo(&granted.join("fifo"), Mode::from_bits_truncate(0o600))?;
+    Ok(())
+}
+
+/// Has a reader open each line, a path below the folder of [`plant`]. Returns the number of files that it opened.
+///
+/// # Errors
+/// Returns the system's error if the folder is not there, or the reader fails.
+///
+/// # Panics
+/// Panics if it opens a file outside of the folder that it was granted, or what is no regular file.
+pub fn try_opener(folder: &Path, lines: &[u8]) -> io::Result<usize> {
+    let mut opened = 0;
+    for line in lines.split(|&byte| byte == b'\n') {
+        let request = Request::File(Wanted::Below {
+            path: line.to_vec(),
+            pid: std::process::id(),
+            user: (
+                Uid::effective().as_raw(),
+                Gid::effective().as_raw(),
+                Vec::new(),
+            ),
+        });
+        let granted = open_folder(&folder.join("granted"))?;
+        let answer = Served::default().answer(request, Some(granted))?;
+        let Some(file) = answer.and_then(|answer| answer.file) else {
+            continue;
+        };
+        opened += 1;
+        assert!(file.metadata()?.is_file(), "it is no regular file");
+        assert!(is_inside(folder, &file)?, "it is outside");
+    }
+    Ok(opened)
+}
+
+/// Whether it is one of the files in the granted folder.
+fn is_inside(folder: &Path, file: &File) -> io::Result<bool> {
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let opened = identity(file.metadata()?);
+    for path in ["granted/inside", "granted/deep/inside"] {
+        if identity(fs::metadata(folder.join(path))?) == opened {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+#[path = "../../../../tests/untrusted/corpus.rs"]
+mod corpus;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    use super::super::protocol::encoded;
+    use super::corpus::replay;
+    use super::*;
+
+    fn encoded_from<T: Serialize + DeserializeOwned>(text: &str) -> Vec<u8> {
+        encoded(&serde_json::from_str::<T>(text).unwrap())
+    }
+
+    /// Valid answers of a helper.
+    fn answers() -> [Vec<u8>; 4] {
+        [
+            encoded_from::<Result<Headers, Refusal>>(
+                r#"{"Ok":{"segments":[{"is_executable":true,"offset":0,"address":4096,"file_size":99}],"eh_frame_hdr":null,"build_id":[1,2]}}"#,
+            ),
+            encoded_from::<Option<FunctionRules>>(
+                r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":-8}],[3,{"IsExpression":[119,8]}]],"encoding":{"is_64_bit":false,"version":1},"is_signal_frame":false}}]}"#,
+            ),
+            encoded_from::<Result<Vec<FoundFunction>, String>>(
+                r#"{"Ok":[{"row":1,"symbol":0,"offset":64,"first":"Emulated"}]}"#,
+            ),
+            encoded_from::<Option<PythonFile>>(
+                r#"{"runtime":4096,"code_type":7,"stated":[120,100],"version":51118080,"has_iter_send":true,"has_get_frame":true,"eval":[{"start":1,"end":2}]}"#,
+            ),
+        ]
+    }
+
+    #[test]
+    fn valid_answers_are_accepted() {
+        assert_eq!(answers().map(|answer| try_answer(&answer)), [true; 4]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn arbitrary_answers_do_not_panic(mut answer in vec(any::<u8>(), 0..64), at in any::<usize>()) {
+            try_answer(&answer);
+            let mut all = answers();
+            let whole = &mut all[at % 4];
+            for byte in answer.drain(..).take(3) {
+                let at = (at ^ usize::from(byte)) % whole.len();
+                whole[at] = byte;
+            }
+            try_answer(whole);
+        }
+    }
+
+    #[test]
+    fn answers_of_the_fuzz_corpus_are_accepted_or_not() {
+        let accepted = replay("answers", try_answer);
+        assert!(accepted.contains(&true) && accepted.contains(&false));
+    }
+
+    #[test]
+    fn perf_maps_of_the_fuzz_corpus_are_read_in_parts() {
+        let names: usize = replay("perf_maps", try_perf_map).iter().sum();
+        assert!(names > 4, "{names}");
+    }
+
+    #[test]
+    fn requests_to_the_opener_of_the_fuzz_corpus_stay_in_their_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        plant(folder.path()).unwrap();
+        let path = folder.path().to_owned();
+        let opened = replay("opener", move |lines| try_opener(&path, lines).unwrap());
+        let opened: usize = opened.iter().sum();
+        assert!(opened > 4, "{opened}");
+    }
+}
