@@ -6,8 +6,6 @@
 
 pub mod cli;
 #[cfg(feature = "live")]
-pub mod discovery;
-#[cfg(feature = "live")]
 pub mod doctor;
 #[cfg(feature = "live")]
 pub mod host;

@@ -2,6 +2,8 @@
 
 use super::{Target, TraceConfig, Tracer};
 use gpuprobe_cuda::Modes;
+use gpuprobe_model::event::Task;
+use gpuprobe_model::text::printable;
 use gpuprobe_os::say;
 
 /// Maximum number of lines about libraries loaded after the start. A program may load the runtime
@@ -13,6 +15,7 @@ const MAX_LINES: usize = 4;
 pub(super) struct Announced {
     libraries: usize,
     lines_left: usize,
+    late: usize,
 }
 
 impl Announced {
@@ -53,7 +56,26 @@ impl Announced {
         Self {
             libraries: tracer.libraries,
             lines_left: if waits { MAX_LINES } else { 0 },
+            late: 0,
         }
+    }
+
+    /// Says that a process had mapped libraries that were not probed yet.
+    pub(super) fn announce_late(&mut self, task: &Task, after_ms: u64) {
+        self.late += 1;
+        if self.late > MAX_LINES {
+            return;
+        }
+        let more = match self.late == MAX_LINES {
+            true => "; of others only reports say so",
+            false => "",
+        };
+        say(format_args!(
+            "process {} ({}) is traced from {after_ms} ms after its start: its CUDA libraries were not probed \
+             before{more}",
+            task.pid,
+            printable(&task.comm),
+        ));
     }
 
     /// Prints the libraries that were attached since, if any.

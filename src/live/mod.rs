@@ -4,6 +4,7 @@ mod announce;
 mod collector;
 mod command;
 mod descriptors;
+pub mod discovery;
 mod empty_run;
 mod filter;
 mod guard;
@@ -27,9 +28,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::discovery::Tracer;
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
+use discovery::Tracer;
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
 use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
@@ -41,7 +42,6 @@ use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_top::ScreenConfig;
 
 pub use collector::CollectorSettings;
-pub use empty_run::LoadedLayers;
 pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;

@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::discovery::Orders;
 use crate::host::process;
+use crate::live::discovery::Orders;
 use crate::probe::Probe;
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::RawPython;

@@ -1,11 +1,16 @@
 //! Attach to running processes.
 
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
 
 use crate::harness::breakpoints::{has_breakpoints, is_unprobed};
-use crate::harness::child::{raw, state_of};
+use crate::harness::child::{Guarded, raw, state_of};
 use crate::harness::gpuprobe::NOTHING;
 use crate::harness::report::Totals;
 use crate::harness::{
@@ -202,4 +207,70 @@ fn root_two_tracers_of_one_process_are_both_exact() {
     let report = second.stop();
     report.assert_totals(workload.status());
     report.assert_calls(&[("cudaMalloc", 13)]);
+}
+
+/// Starts 200 short CUDA programs a second, until it is dropped.
+struct ShortPrograms(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl ShortPrograms {
+    fn start() -> Self {
+        let goes_on = Arc::new(AtomicBool::new(true));
+        let seen = Arc::clone(&goes_on);
+        let program = standin().program(Backend::Shared);
+        let start = move || {
+            let mut running = Vec::new();
+            while seen.load(Ordering::Relaxed) {
+                let mut command = Command::new(&program);
+                command.args(["-c", "alloc 512; exit"]).stdin(Stdio::null());
+                running.push(Guarded::spawn(command.stdout(Stdio::null())).unwrap());
+                if running.len() > 50 {
+                    running.remove(0).wait();
+                }
+                sleep(Duration::from_millis(5));
+            }
+        };
+        Self(goes_on, Some(spawn(start)))
+    }
+}
+
+impl Drop for ShortPrograms {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+        if let Some(thread) = self.1.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn root_new_libraries_are_probed_soon_beside_many_starts_and_their_users_are_listed() {
+    const ROUNDS: usize = 5;
+    let _alone = alone();
+    let mut gpuprobe = Setup::everything().interval("100ms").start();
+    let mut first = Workload::start(Backend::Shared);
+    gpuprobe.until_it_sees(first.pid, &mut first);
+    let _others = ShortPrograms::start();
+    let start = |commands: &str| {
+        let copy = OwnCopy::new();
+        let mut command = Command::new(copy.standin().program(Backend::Shared));
+        (Workload::spawn(command.args(["-c", commands])), copy)
+    };
+    for round in 0..ROUNDS {
+        let (at_once, _copy) = start("alloc 4096 3");
+        let (later, _other) = start("sleep 0.03; alloc 4096 7");
+        let report = gpuprobe.report_where("both", |report| {
+            let calls = |process: &Value| process["live_allocations"] == 7;
+            let is_whole = report.entries(later.pid).into_iter().any(calls);
+            is_whole && !report.entries(at_once.pid).is_empty()
+        });
+        for pid in [at_once.pid, later.pid] {
+            let after_ms = &report.process(pid)["traced_from_ms"];
+            assert!(after_ms.is_u64(), "{pid}: {after_ms}");
+        }
+        if round == 0 {
+            let words = [&*format!("process {} ", at_once.pid), "is traced from "];
+            gpuprobe.stderr.line_with(&words);
+        }
+    }
+    gpuprobe.stop().assert_nothing_lost();
 }

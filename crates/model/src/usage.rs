@@ -1,6 +1,6 @@
 //! GPUs of the host and their use by processes, from NVML.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub struct GpuUsage {
     /// PID.
     #[serde(default)]
     pub untraced: HashMap<u32, Untraced>,
+    /// Processes that had mapped CUDA before it was probed: after how many milliseconds they were traced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub late_ms: BTreeMap<u32, u64>,
 }
 
 /// A GPU of the host and its memory.

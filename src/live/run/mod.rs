@@ -29,10 +29,12 @@ use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
 use super::top::TopSession;
 use super::{Target, TraceConfig, Tracer, command, descriptors, limits};
-use crate::discovery::{Found, resume};
 use crate::host::exit::AwaitedProcess;
+use crate::host::process;
+use crate::live::discovery::{Found, resume};
 use crate::probe::Rings;
 use documents::DocumentState;
+use gpuprobe_engine::HostInfo;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::{Lost, Untraced};
@@ -205,15 +207,21 @@ impl Run<'_> {
 
     /// Notes what the discovery thread has found.
     fn note(&mut self, found: Found) {
-        if let Some(stacks) = &mut self.sink.stacks {
-            match found {
-                Found::User(pid) => {
-                    stacks.read_mappings(pid);
-                    stacks.send_updates(&self.tracer.probe);
-                }
-                Found::Destructor(id) => stacks.probed(id, &self.tracer.probe),
-                _ => {}
+        match (found, &mut self.sink.stacks) {
+            (Found::User(pid), Some(stacks)) => {
+                stacks.read_mappings(pid);
+                stacks.send_updates(&self.tracer.probe);
             }
+            (Found::Destructor(id), Some(stacks)) => stacks.probed(id, &self.tracer.probe),
+            (Found::Late { pid, after_ms }, _) => {
+                if let Ok(task) = process::task_of(pid) {
+                    let identity = || self.sink.host_info.identity(&task);
+                    if self.config.filter.accepts(&task, identity) {
+                        self.announced.announce_late(&task, after_ms);
+                    }
+                }
+            }
+            _ => {}
         }
         self.tracer.note(found);
     }

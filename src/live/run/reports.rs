@@ -260,6 +260,7 @@ impl Run<'_> {
         gpuprobe_report::estimate_contexts(&mut usage, &self.sink.state, &mut self.contexts);
         usage.host = host_name();
         usage.untraced = self.untraced(&usage);
+        usage.late_ms.clone_from(&self.tracer.late_ms);
         Some(usage)
     }
 

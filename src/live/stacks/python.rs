@@ -1,7 +1,7 @@
 //! Python interpreters.
 
 use super::{Destructor, StackState};
-use crate::discovery::Order;
+use crate::live::discovery::Order;
 use crate::probe::Probe;
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::clock;

@@ -143,6 +143,9 @@ fn process_report(
         exited: process.exited,
         traced: true,
         from_start: process.from_birth,
+        traced_from_ms: sources
+            .usage
+            .and_then(|usage| usage.late_ms.get(&process.pid).copied()),
         traced_seconds: traced_ns(process, options) as f64 / 1e9,
         change_bytes: history.and_then(|history| history.change(process)),
         change_bytes_per_minute: history
@@ -249,6 +252,7 @@ fn untraced(usage: &GpuUsage, options: &Options) -> impl Iterator<Item = Process
         ProcessReport {
             gpus: gpu_shares(&[], used.map_or(&[], Vec::as_slice)),
             nvml: NvmlUsage::of(pid, 0, usage),
+            traced_from_ms: usage.late_ms.get(&pid).copied(),
             sites: options.lists_sites().then(Vec::new),
             ..ProcessReport::new(who, &process.identity)
         }

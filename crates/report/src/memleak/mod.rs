@@ -169,6 +169,9 @@ pub struct ProcessReport {
     pub traced: bool,
     /// Whether it was traced from its start.
     pub from_start: bool,
+    /// Milliseconds from its start until its libraries were probed, if that was after it had mapped them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traced_from_ms: Option<u64>,
     /// How long it was traced, seconds.
     pub traced_seconds: f64,
     /// Process id within its container, if different.

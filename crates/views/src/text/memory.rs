@@ -123,6 +123,9 @@ fn write_each(memleak: &Memleak, is_final: bool, page: &mut Page) {
 fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
     page.head(&title(process, memleak, page.is_of_file));
     page.line(held(process, page.is_of_file));
+    if let Some(ms) = process.traced_from_ms {
+        page.line(format!("traced from {ms} ms after its start"));
+    }
     if !process.traced {
         return;
     }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::Programs;
 use crate::harness::report::number;
-use crate::harness::{Backend, Report, Setup, Truth, Workload, host_wide, standin};
+use crate::harness::{Backend, OwnCopy, Report, Setup, Truth, Workload, host_wide, standin};
 
 /// Bytes of the programs with this PID, sorted.
 fn held(report: &Report, pid: u32) -> Vec<u64> {
@@ -62,7 +62,8 @@ fn root_host_wide_pid_reuse_starts_a_new_entry() {
 fn root_process_with_a_reused_pid_is_not_traced() {
     let programs = Programs::built(&["reuse.c"]);
     for kind in ["session", "perf"] {
-        let workload = standin().program(Backend::Shared);
+        let copy = OwnCopy::for_attach(kind);
+        let workload = copy.standin().program(Backend::Shared);
         let mut reuse = Command::new(programs.path("reuse"));
         let mut talk = Workload::spawn(reuse.arg("2").arg(workload));
         let pid = talk.pid;

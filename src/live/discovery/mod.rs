@@ -9,7 +9,7 @@ mod finder;
 mod queries;
 mod queue;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::host::LibraryRole;
 use crate::host::process::{self, ProcessHandle};
-use crate::live::{LoadedLayers, Target, TensorMode, TraceConfig};
+use crate::live::empty_run::LoadedLayers;
+use crate::live::{Target, TensorMode, TraceConfig};
 use crate::probe::{LoadSettings, Notice, Probe, arm64};
 use finder::Finder;
 use gpuprobe_cuda::Layer;
@@ -32,8 +33,10 @@ use gpuprobe_stacks::helper::{FileReader, Opener};
 
 /// How long a process is held at most, whatever hangs.
 const MAX_HOLD: Duration = Duration::from_secs(5);
-/// How long the end waits for the probes to be detached. The kernel needs some 50 ms; on a host where it needs longer,
-/// they go while gpuprobe ends.
+/// Late processes that are remembered; beyond, those that have ended are forgotten.
+const MAX_LATE: usize = 4096;
+/// How long the last steps of a session wait for the probes to be detached. The kernel needs some 50 ms; on a host where
+/// it needs longer, only the end of the process waits.
 const DETACHED_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the discovery thread is to do.
@@ -67,6 +70,8 @@ pub(crate) enum Found {
     Library { functions: usize },
     /// The destructor with this number is probed.
     Destructor(u32),
+    /// A process that started during tracing had mapped CUDA before it was probed, this long after its start.
+    Late { pid: u32, after_ms: u64 },
     /// The process was looked at, and need not be held any longer.
     Done(Notice),
 }
@@ -81,6 +86,7 @@ pub struct Tracer {
     orders: Orders,
     found: UnboundedReceiver<Found>,
     thread: Option<JoinHandle<()>>,
+    is_ending: bool,
     /// Processes that are held, and since when.
     held: HashMap<u32, Instant>,
     skipped: Arc<AtomicU64>,
@@ -92,6 +98,9 @@ pub struct Tracer {
     pub functions: usize,
     /// Processes with CUDA loaded.
     cuda_users: HashMap<u32, ProcessHandle>,
+    /// Processes that started during tracing and had mapped CUDA before it was probed, and after how many milliseconds
+    /// it was.
+    pub late_ms: BTreeMap<u32, u64>,
 }
 
 /// The processes whose calls are seen once the libraries that exist at the start are probed.
@@ -174,12 +183,14 @@ impl Tracer {
             orders,
             found,
             thread: Some(thread),
+            is_ending: false,
             held: HashMap::new(),
             skipped,
             loaded: LoadedLayers::default(),
             libraries: 0,
             functions: 0,
             cuda_users: HashMap::new(),
+            late_ms: BTreeMap::new(),
         };
         while let Some(found) = tracer.try_next() {
             tracer.note(found);
@@ -218,7 +229,15 @@ impl Tracer {
                     && let Ok(handle) = ProcessHandle::of(pid)
                 {
                     self.cuda_users.insert(pid, handle);
+                    // Of a process that had this id before.
+                    self.late_ms.remove(&pid);
                 }
+            }
+            Found::Late { pid, after_ms } => {
+                if self.late_ms.len() >= MAX_LATE {
+                    self.late_ms.retain(|pid, _| process::is_alive(*pid));
+                }
+                self.late_ms.insert(pid, after_ms);
             }
             Found::Layer(layer) => {
                 self.loaded.add(layer);
@@ -228,8 +247,10 @@ impl Tracer {
                 self.functions += functions;
             }
             Found::Done(notice) => {
-                self.held.remove(&notice.pid);
-                resume(notice);
+                if notice.held {
+                    self.held.remove(&notice.pid);
+                    send_continue(notice.pid);
+                }
             }
             Found::Destructor(_) => {}
         }
@@ -266,17 +287,25 @@ impl Tracer {
 
     /// Has everything detached, and waits for that at most [`DETACHED_WITHIN`].
     pub(crate) fn detach(&mut self) {
-        let Some(thread) = self.thread.take() else {
+        if std::mem::replace(&mut self.is_ending, true) {
             return;
-        };
+        }
         // Fails only if it has ended.
         let _ = self.orders.send(Order::End);
         let until = Instant::now() + DETACHED_WITHIN;
-        while !thread.is_finished() && Instant::now() < until {
+        let is_running = || self.thread.as_ref().is_some_and(|it| !it.is_finished());
+        while is_running() && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
-        if !thread.is_finished() {
-            tracing::debug!("the kernel takes long to detach: probes go at the end");
+    }
+}
+
+impl Drop for Tracer {
+    /// Waits for the thread: the kernel leaves breakpoints behind if it is killed while it detaches.
+    fn drop(&mut self) {
+        self.detach();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -21,7 +21,8 @@ use super::queue::{Next, Queue};
 use super::{Found, Order};
 use crate::host::process::{self, MappedFiles, ProcessHandle};
 use crate::host::{gpus, system};
-use crate::live::{ApiChoice, LoadedLayers, Target, TensorMode, TraceConfig};
+use crate::live::empty_run::LoadedLayers;
+use crate::live::{ApiChoice, Target, TensorMode, TraceConfig};
 use crate::probe::{Notice, Probe, ProbePoint, Purpose};
 use gpuprobe_cuda::{Layer, Modes};
 use gpuprobe_model::clock;
@@ -64,6 +65,8 @@ pub(super) struct Finder {
     queue: Queue<Look>,
     /// Number of probed CUDA libraries.
     pub(super) libraries: usize,
+    /// When the search began, on `CLOCK_BOOTTIME`.
+    begun_ns: u64,
     /// CUDA layers that were told.
     loaded: LoadedLayers,
     /// When unused files are next searched for: host-wide only, as it takes a look at all processes.
@@ -72,6 +75,8 @@ pub(super) struct Finder {
     opener: Opener,
     /// Position in the list of files without a known user, modulo its length.
     names: usize,
+    /// Threads that detach.
+    detaching: Vec<JoinHandle<()>>,
     is_ending: bool,
 }
 
@@ -167,10 +172,12 @@ impl Finder {
             destructors: HashMap::new(),
             queue: Queue::default(),
             libraries: 0,
+            begun_ns: clock::boot_ns(),
             loaded: LoadedLayers::default(),
             release_at: is_host_wide.then(Instant::now),
             opener,
             names: 0,
+            detaching: Vec::new(),
             is_ending: false,
         }
     }
@@ -292,6 +299,9 @@ impl Finder {
         links.extend(self.queries.take_links());
         links.extend(self.destructors.into_values().flatten());
         self.probe.detach(links);
+        for thread in self.detaching {
+            let _ = thread.join();
+        }
     }
 
     pub(super) fn tell(&self, found: Found) {
@@ -343,7 +353,10 @@ impl Finder {
                 self.skipped.fetch_add(dropped, Ordering::Relaxed);
             }
             Order::Probe { id, file, offset } => self.attach_destructor(id, &file, offset),
-            Order::Release(id) => detach_later(self.destructors.remove(&id).unwrap_or_default()),
+            Order::Release(id) => {
+                let links = self.destructors.remove(&id);
+                self.detach_later(links.unwrap_or_default());
+            }
             Order::End => self.is_ending = true,
         }
     }
@@ -436,9 +449,13 @@ impl Finder {
         let pid = look.pid();
         self.probe.attached_late(pid);
         let begun_ns = self.probe.program_start(pid).or_else(|| started_ns(pid));
-        if let Some(begun_ns) = begun_ns {
-            let after = Duration::from_nanos(clock::boot_ns().saturating_sub(begun_ns));
-            tracing::info!("process {pid} is traced from {after:?} after its start");
+        // What ran before gpuprobe is late anyway.
+        if let Some(begun_ns) = begun_ns.filter(|begun_ns| *begun_ns > self.begun_ns) {
+            let after_ms = look
+                .attached_ns
+                .saturating_sub(begun_ns)
+                .div_ceil(1_000_000);
+            self.tell(Found::Late { pid, after_ms });
         }
     }
 
@@ -446,7 +463,8 @@ impl Finder {
     fn step_queries(&mut self, now: Instant) {
         let (probe, pids) = (&self.probe, &self.only_pids);
         let attach = |file: &File, points: &[_]| probe.attach(Purpose::Calls, file, points, pids);
-        detach_later(self.queries.step(now, attach));
+        let links = self.queries.step(now, attach);
+        self.detach_later(links);
     }
 
     /// Detaches from files that no process uses.
@@ -480,8 +498,18 @@ impl Finder {
         for library in gone {
             if let Some(mut links) = self.files.forget(library) {
                 links.extend(self.queries.release(library));
-                detach_later(links);
+                self.detach_later(links);
             }
+        }
+    }
+
+    /// Detaches on a thread: the kernel takes a while.
+    fn detach_later(&mut self, links: Vec<Link>) {
+        self.detaching.retain(|thread| !thread.is_finished());
+        if !links.is_empty() {
+            // Without a thread they are dropped here.
+            let thread = thread::Builder::new().spawn(move || drop(links));
+            self.detaching.extend(thread);
         }
     }
 
@@ -521,12 +549,4 @@ impl Finder {
 fn started_ns(pid: u32) -> Option<u64> {
     let handle = ProcessHandle::of(pid).ok()?;
     Some(handle.start_boot_ns())
-}
-
-/// Detaches on a thread: the kernel takes a while.
-fn detach_later(links: Vec<Link>) {
-    if !links.is_empty() {
-        // Without a thread they are dropped here.
-        let _ = thread::Builder::new().spawn(move || drop(links));
-    }
 }
