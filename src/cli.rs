@@ -21,12 +21,12 @@ mod top;
 mod trace;
 mod view;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use gpuprobe_analysis::NoMatch;
 use gpuprobe_cuda::document;
@@ -36,9 +36,9 @@ use gpuprobe_os::say;
 ///
 #[cfg_attr(
     feature = "live",
-    doc = "Programs need no restart. Without --pid and COMMAND, every CUDA process on this host is \
-           traced, those that start later too. Reports go to standard output, with COMMAND to \
-           standard error; messages go to standard error."
+    doc = "`gpuprobe PID` explains what a running process holds, `gpuprobe FILE.sqlite` reports a recording. \
+           Programs need no restart. Without --pid and COMMAND, every CUDA process on this host is traced, those \
+           that start later too. Reports go to standard output, with COMMAND to standard error."
 )]
 #[cfg_attr(
     not(feature = "live"),
@@ -78,7 +78,7 @@ enum Action {
     Export(export::ExportArgs),
     /// Watch processes and their memory on the terminal.
     ///
-    /// The same as gpuprobe alone on a terminal. Or a recording, with --replay. Press ? for help.
+    /// The same as gpuprobe alone on a terminal. Or plays a recording. Press ? for help.
     Top(Box<top::TopArgs>),
     /// Write the reports of a recorded run again.
     #[command(hide = true)]
@@ -106,14 +106,9 @@ pub fn main() -> ExitCode {
         1 if top::is_possible() => [words, vec!["top".into()]].concat(),
         _ => words,
     };
-    let words = trace::with_config(words);
-    let words = words.unwrap_or_else(|error| {
-        let why = format!("{error:#}");
-        Cli::command().error(ErrorKind::Io, why).exit()
-    });
-    let matches = Cli::command().try_get_matches_from(&words);
-    let matches =
-        matches.unwrap_or_else(|error| trace::explain(removed::explain(error), &words).exit());
+    let words = spelled_out(words);
+    let matches = command(lists_all(&words)).try_get_matches_from(words);
+    let matches = matches.unwrap_or_else(|error| removed::explain(error).exit());
     options::check(&matches);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.action {
@@ -137,6 +132,59 @@ pub fn main() -> ExitCode {
             false => ExitCode::FAILURE,
         }
     })
+}
+
+/// `gpuprobe PID` and `gpuprobe FILE.sqlite` with the words that were left out.
+fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_pids = |text: &str| text.split(',').all(|word| word.parse::<u32>().is_ok());
+    let inserted: &[&str] = match words.get(1).and_then(|word| word.to_str()) {
+        Some(text) if is_pids(text) && is_traced(&words) => &["--pid"],
+        Some(text) if is_pids(text) => &["explain", "--pid"],
+        Some(text) if text.ends_with(".sqlite") => &["report"],
+        _ => &[],
+    };
+    words.splice(1..1, inserted.iter().map(OsString::from));
+    words
+}
+
+/// Whether a mode is asked for.
+fn is_traced(words: &[OsString]) -> bool {
+    let modes = ["--memleak", "--cudatrace", "--bandwidth-util"];
+    options_in(words).any(|word| modes.into_iter().any(|mode| word == mode))
+}
+
+/// Whether the help that is asked for, if any, lists every option.
+fn lists_all(words: &[OsString]) -> bool {
+    options_in(words).any(|word| word == "--help")
+}
+
+fn options_in(words: &[OsString]) -> impl Iterator<Item = &OsString> {
+    words.iter().take_while(|word| *word != "--")
+}
+
+/// The command line's description; its help has every option if it `lists_all`, else those that most users need.
+fn command(lists_all: bool) -> Command {
+    with_help(Cli::command(), lists_all)
+}
+
+fn with_help(command: Command, lists_all: bool) -> Command {
+    let command = match lists_all {
+        true => command.mut_args(|arg| arg.hide_short_help(false)),
+        false => command,
+    };
+    let help = Arg::new("help").short('h').long("help");
+    let help = help.action(ArgAction::HelpShort);
+    let details = Arg::new("help_all").long("help-all");
+    let details = details.action(ArgAction::HelpLong);
+    command
+        .disable_help_flag(true)
+        .arg(help.help("Print help; --help lists every option"))
+        .arg(
+            details
+                .help("Explain every option")
+                .hide_short_help(!lists_all),
+        )
+        .mut_subcommands(|inner| with_help(inner, lists_all))
 }
 
 /// Writes to standard output; whoever closes it has seen enough.
@@ -189,7 +237,30 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command(false).debug_assert();
+        command(true).debug_assert();
+    }
+
+    #[test]
+    fn a_process_or_a_file_is_enough() {
+        for (typed, meant) in [
+            ("7", "explain --pid 7"),
+            ("7,8 -d 5s", "explain --pid 7,8 -d 5s"),
+            ("7 --cudatrace", "--pid 7 --cudatrace"),
+            ("run.sqlite --top 3", "report run.sqlite --top 3"),
+            ("--pid 7", "--pid 7"),
+            ("-- 7 --memleak", "-- 7 --memleak"),
+            ("report 7", "report 7"),
+        ] {
+            let words = |line: &str| -> Vec<OsString> {
+                let line = format!("gpuprobe {line}");
+                line.split(' ').map(OsString::from).collect()
+            };
+            assert_eq!(spelled_out(words(typed)), words(meant), "{typed}");
+            if cfg!(feature = "live") {
+                assert!(command(false).try_get_matches_from(words(meant)).is_ok());
+            }
+        }
     }
 
     #[test]

@@ -207,7 +207,7 @@ pub(crate) fn plot_text(text: &str, picture: &Path) {
             ..chart::Chart::default()
         });
     }
-    if let Ok(chart) = chart::of_usage(text, picture) {
+    if let Some(chart) = chart::of_usage(text) {
         draw(&chart);
     }
 }
@@ -257,8 +257,6 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
         by: chart::PlotBy::Site,
         top: 3,
         smi: None,
-        usage: None,
-        title: None,
     };
     let output = folder.join("plot.svg");
     all.push((
@@ -290,7 +288,6 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
         top: Some(5),
         view: View::default(),
         per_call: true,
-        per_record: true,
         only_last: false,
     };
     all.push((

@@ -26,7 +26,7 @@ DEPTH = 5
 TICKS = os.sysconf("SC_CLK_TCK")
 # All call sites have a series.
 MEMLEAK = ["--memleak", "--stacks", "auto", "--interval", "24h"]
-SERVE = ["serve", "--memleak", "--listen", "127.0.0.1:0", "--top-sites", str(2**DEPTH)]
+SERVE = ["serve", "--memleak", "--listen", "127.0.0.1:0"]
 # Call stacks that are known in part.
 PARTIAL = 'gpuprobe_lost_events_total{what="partial_stacks"}'
 # Memory may grow by this from the first third of a run to the last: allocators keep their peak.

@@ -12,7 +12,7 @@ from expect import compare_frame
 from expect_activity import add, compare_activity, compare_modes, copies_of, memory_of
 from workload import start, trace
 
-ACTIVITY = ("--activity", "--activity-summary")
+ACTIVITY = ("--activity",)
 ALL = (*ACTIVITY, "--memleak", "--cudatrace", "--bandwidth-util")
 
 BUSY_NS = 50_000_000
@@ -156,7 +156,7 @@ def check_markers(bench):
         "with torch.cuda.nvtx.range('outer'):\n x.sum().item()"
     )
     command = [sys.executable, "-c", program]
-    modes = ("--activity=kernel,marker", "--activity-summary")
+    modes = ("--activity=kernel,marker",)
     tracer = bench.trace("--", *command, modes=modes, env=bench.environment())
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     _, report = tracer.finish()

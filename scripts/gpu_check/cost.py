@@ -393,7 +393,7 @@ def collectors(bench):
     found = {"untraced": ([], {})}
     for name, (ours, theirs) in KINDS.items():
         option = f"--activity={ours}" if ours else "--activity"
-        found[f"gpuprobe, {name}"] = ([bench.gpuprobe, option, "--activity-summary", "--output", out, "--"], {})
+        found[f"gpuprobe, {name}"] = ([bench.gpuprobe, option, "--output", out, "--"], {})
         if cupti := bench.cupti():
             found[f"minimal, {name}"] = ([], cupti[0] | {"CUPTI_MINIMAL_KINDS": theirs})
     return found | nsys(bench, "activity-cost-nsys")

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Cli, status};
+use super::status;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionArgs {
@@ -23,7 +23,12 @@ impl CompletionArgs {
     /// The script that makes the shell complete the command line.
     pub(super) fn script(&self) -> Vec<u8> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "gpuprobe", &mut script);
+        clap_complete::generate(
+            self.shell,
+            &mut super::command(false),
+            "gpuprobe",
+            &mut script,
+        );
         script
     }
 }
@@ -39,7 +44,7 @@ impl ManArgs {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let why = || format!("cannot write the man pages into {}", self.folder.display());
         fs::create_dir_all(&self.folder).with_context(why)?;
-        let mut command = Cli::command().disable_help_subcommand(true);
+        let mut command = super::command(false).disable_help_subcommand(true);
         command.build();
         for child in shown(&command) {
             let page = Man::new(child.clone());
@@ -90,7 +95,7 @@ mod tests {
             let page = fs::read_to_string(man.folder.join(name)).unwrap();
             page.replace('\\', "")
         };
-        let command = Cli::command();
+        let command = super::super::command(false);
         let shown: Vec<_> = shown(&command).collect();
         for child in &shown {
             let name = format!("gpuprobe-{}.1", child.get_name());
@@ -122,7 +127,7 @@ mod tests {
     fn every_shell_has_a_script_that_knows_the_subcommands() {
         for &shell in Shell::value_variants() {
             let script = String::from_utf8(CompletionArgs { shell }.script()).unwrap();
-            for word in ["export", "flamegraph", "per-record"] {
+            for word in ["export", "flamegraph", "per-call"] {
                 assert!(script.contains(word), "{shell}: {word}");
             }
         }

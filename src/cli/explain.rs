@@ -28,13 +28,6 @@ pub(super) enum ExplainFormat {
     Json,
 }
 
-/// Verdicts that end with an exit status of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum FailOn {
-    /// A leak was found.
-    Growing,
-}
-
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// Explain this recording, or Nsight Systems export, instead of running processes.
@@ -53,8 +46,8 @@ pub(super) struct ExplainArgs {
     color: ColorArgs,
 
     /// End with status 100 if a leak was found.
-    #[arg(long, value_enum, value_name = "VERDICT")]
-    fail_on: Option<FailOn>,
+    #[arg(long)]
+    fail_on_leak: bool,
 
     #[cfg(feature = "live")]
     #[command(flatten)]
@@ -70,7 +63,7 @@ impl ExplainArgs {
                 let is_json = self.format == ExplainFormat::Json;
                 let color = self.color.choice();
                 self.live
-                    .run(is_json, (self.output, color), self.fail_on.is_some())
+                    .run(is_json, (self.output, color), self.fail_on_leak)
             }
         }
     }
@@ -106,11 +99,10 @@ impl ExplainArgs {
             gate: None,
         };
         let found = report::run(&config, &progress::on_stderr())?.explain;
-        Ok(match self.fail_on {
-            Some(FailOn::Growing) if found.is_some_and(|found| found.has_growth()) => {
-                ExitCode::from(LEAKED)
-            }
-            _ => ExitCode::SUCCESS,
+        let is_leak = found.is_some_and(|found| found.has_growth());
+        Ok(match self.fail_on_leak && is_leak {
+            true => ExitCode::from(LEAKED),
+            false => ExitCode::SUCCESS,
         })
     }
 }

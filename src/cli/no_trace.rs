@@ -14,19 +14,6 @@ pub(super) fn run_as_helper() -> Option<ExitCode> {
 /// Nothing is loaded by libbpf.
 pub(super) fn log_libbpf() {}
 
-/// There is no configuration file.
-///
-/// # Errors
-/// Returns none.
-pub(super) fn with_config(words: Vec<OsString>) -> Result<Vec<OsString>> {
-    Ok(words)
-}
-
-/// Without options of its own, clap says all there is to say.
-pub(super) fn explain(error: clap::Error, _words: &[OsString]) -> clap::Error {
-    error
-}
-
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
     /// Anything but the subcommands there are: the options of live tracing.

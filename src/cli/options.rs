@@ -1,6 +1,6 @@
-//! Options that have no effect beside others: said, so that nobody waits for what does not come.
+//! Options that have no effect beside others: said, so that nobody waits for what does not come. What an option needs
+//! or excludes in every case, clap knows.
 
-mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -10,7 +10,6 @@ use clap::{ArgMatches, CommandFactory};
 
 use super::Cli;
 use gpuprobe_os::say;
-use rules::{RULES, TRACE};
 
 /// Severity of an option that has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +32,70 @@ struct OptionRule {
     /// Why not, and what to do.
     why: &'static str,
 }
+
+/// Name that stands for the subcommand where there is none.
+const TRACE: &str = "trace";
+
+const RULES: &[OptionRule] = &[
+    OptionRule {
+        commands: &[TRACE, "record"],
+        options: &[
+            "kind",
+            "older_than",
+            "min_size",
+            "fail_on_leak",
+            "folded",
+            "flamegraph",
+            "pprof",
+            "group",
+            "sort",
+            "site",
+            "allocations",
+            "depth",
+            "full_stacks",
+            "stacks_shown",
+            "on_oom",
+        ],
+        works: |given| given.memleak(),
+        grade: UnusedOption::Error,
+        why: "it is about memory, which is not traced; add --memleak",
+    },
+    OptionRule {
+        commands: &[TRACE],
+        options: &["depth", "full_stacks", "stacks_shown"],
+        works: |given| given.takes_stacks(),
+        grade: UnusedOption::Warning,
+        why: "no call stacks are taken; add --stacks auto",
+    },
+    OptionRule {
+        commands: &[TRACE],
+        options: &["fail_on_leak"],
+        works: |given| given.takes_stacks(),
+        grade: UnusedOption::Warning,
+        why: "without call stacks, what libraries and frameworks keep is not told from leaks; add --stacks auto",
+    },
+    OptionRule {
+        commands: &["report"],
+        options: &["group", "depth", "full_stacks", "stacks_shown"],
+        works: |given| given.lists_allocations() || given.has("diff") || given.profiles(),
+        grade: UnusedOption::Error,
+        why: "it is about call sites; add --analysis watermark or leakage, or --diff",
+    },
+    OptionRule {
+        commands: &["report"],
+        options: &["sort", "older_than", "min_size", "site", "allocations"],
+        works: |given| given.lists_allocations(),
+        grade: UnusedOption::Error,
+        why: "it is about lists of allocations; add --analysis watermark or leakage",
+    },
+    OptionRule {
+        commands: &["export"],
+        options: &["device", "host", "from", "to"],
+        works: |given| given.is("format", "tsv"),
+        grade: UnusedOption::Error,
+        why: "traces and snapshots are whole; take --format tsv",
+    },
+];
 
 /// The command line as typed.
 struct TypedOptions<'a> {
@@ -57,57 +120,27 @@ impl<'a> TypedOptions<'a> {
             && self.matches.value_source(option) == Some(ValueSource::CommandLine)
     }
 
-    /// Whether an option was typed with this value.
-    fn is(&self, option: &str, value: &str) -> bool {
-        self.has(option)
-            && self
-                .matches
-                .get_raw(option)
-                .is_some_and(|mut values| values.any(|typed| typed == value))
+    fn has_one_of(&self, options: &[&str]) -> bool {
+        options.iter().any(|option| self.has(option))
     }
 
-    fn activity(&self) -> bool {
-        self.has("activity") || self.has("activity_summary")
+    /// Whether an option was typed with this value.
+    fn is(&self, option: &str, value: &str) -> bool {
+        let typed = self.matches.try_get_raw(option).ok().flatten();
+        typed.is_some_and(|mut values| values.any(|typed| typed == value))
     }
 
     /// Memory is what is traced without a mode, too.
     fn memleak(&self) -> bool {
-        let others = self.has("cudatrace") || self.has("bandwidth_util") || self.activity();
-        self.has("memleak") || !others
-    }
-
-    fn is_only_activity(&self) -> bool {
-        let others = self.has("cudatrace") || self.has("bandwidth_util");
-        self.activity() && !others && !self.memleak()
+        self.has("memleak") || !self.has_one_of(&["cudatrace", "bandwidth_util", "activity"])
     }
 
     fn takes_stacks(&self) -> bool {
-        let few = self.has("pid") || self.has("command");
-        !self.is("stacks", "off") && (few || self.has("stacks"))
-    }
-
-    fn has_stacks(&self) -> bool {
-        let of_launches = self.records_launch_stacks() && !self.is("stacks", "off");
-        (self.memleak() && self.takes_stacks()) || of_launches
-    }
-
-    fn is_text(&self) -> bool {
-        !self.has("format") || self.is("format", "text")
-    }
-
-    fn records_launch_stacks(&self) -> bool {
-        let records = self.command == "record" || self.has("record");
-        records && self.has("cudatrace") && self.activity()
+        !self.is("stacks", "off") && self.has_one_of(&["pid", "command", "stacks"])
     }
 
     fn profiles(&self) -> bool {
-        let forms = ["folded", "flamegraph", "pprof"];
-        forms.into_iter().any(|form| self.has(form))
-    }
-
-    fn is_about_the_gpu(&self) -> bool {
-        let questions = ["kernels", "copies", "calls", "waits", "nvtx"];
-        questions.into_iter().any(|question| self.has(question))
+        self.has_one_of(&["folded", "flamegraph", "pprof"])
     }
 
     fn lists_allocations(&self) -> bool {
@@ -136,15 +169,12 @@ fn without_effect(given: &TypedOptions<'_>) -> Vec<(UnusedOption, String)> {
 /// Says which options have no effect; exits if that would mislead.
 pub(super) fn check(matches: &ArgMatches) {
     let found = without_effect(&TypedOptions::of(matches));
-    if let Some((_, said)) = found
-        .iter()
-        .find(|(grade, _)| *grade == UnusedOption::Error)
-    {
-        Cli::command()
-            .error(ErrorKind::ArgumentConflict, said)
-            .exit();
-    }
-    for (_, said) in found {
+    for (grade, said) in found {
+        if grade == UnusedOption::Error {
+            Cli::command()
+                .error(ErrorKind::ArgumentConflict, said)
+                .exit();
+        }
         say(format_args!("warning: {said}"));
     }
 }

@@ -12,10 +12,14 @@ use gpuprobe_analysis::chart::{self, ChartConfig, PlotBy};
 use gpuprobe_os::say;
 use gpuprobe_views::plot;
 
+/// Width and height of a picture, pixels.
+const SIZE: (u32, u32) = (1600, 800);
+
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {
-    /// A recording or Nsight Systems export [default: the newest gpuprobe-*.sqlite here].
-    #[arg(value_name = "FILE", conflicts_with = "usage")]
+    /// A recording, an Nsight Systems export, or what `gpuprobe report --analysis usage` wrote
+    /// [default: the newest gpuprobe-*.sqlite here].
+    #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
     /// The picture: .svg or .png, or `-` for an SVG on stdout [default: an SVG named like FILE].
@@ -34,24 +38,8 @@ pub(super) struct PlotArgs {
     ///
     /// FILE is the output of `nvidia-smi --query-gpu=timestamp,memory.used
     /// --format=csv,noheader,nounits --loop-ms=10`.
-    #[arg(long, value_name = "FILE", conflicts_with = "usage")]
-    smi: Option<PathBuf>,
-
-    /// Plot a report that `gpuprobe report --analysis usage` made earlier.
     #[arg(long, value_name = "FILE")]
-    usage: Option<PathBuf>,
-
-    /// Write this above the chart.
-    #[arg(long, value_name = "TEXT")]
-    title: Option<String>,
-
-    /// Width in pixels.
-    #[arg(long, value_name = "N", default_value_t = 1600, value_parser = clap::value_parser!(u32).range(200..=20_000))]
-    width: u32,
-
-    /// Height in pixels.
-    #[arg(long, value_name = "N", default_value_t = 800, value_parser = clap::value_parser!(u32).range(150..=20_000))]
-    height: u32,
+    smi: Option<PathBuf>,
 
     #[command(flatten)]
     filter: FilterArgs,
@@ -59,10 +47,7 @@ pub(super) struct PlotArgs {
 
 impl PlotArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let file = match &self.usage {
-            Some(usage) => usage.clone(),
-            None => file::or_newest(self.file),
-        };
+        let file = file::or_newest(self.file);
         let output = self.output.clone();
         let output = output.unwrap_or_else(|| file::picture_of(&file));
         let config = ChartConfig {
@@ -71,11 +56,9 @@ impl PlotArgs {
             by: self.by,
             top: self.top,
             smi: self.smi,
-            usage: self.usage,
-            title: self.title,
         };
         let chart = chart::read(&config, &progress::on_stderr())?;
-        plot::write(&chart, &output, (self.width, self.height))?;
+        plot::write(&chart, &output, SIZE)?;
         if self.output.is_none() {
             say(format_args!("drawn: {}", output.display()));
         }

@@ -2,30 +2,29 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::heading;
 
 use gpuprobe_report::profile::{ProfileScope, ProfiledMemory, Weight};
 use gpuprobe_views::profile::ProfileConfig;
 
+/// Whatever writes a profile.
+const PROFILES: &str = "profiles";
+
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new(PROFILES).multiple(true))]
 pub(super) struct ProfileArgs {
     /// Write folded stacks to FILE: `process;main;...;cudaMalloc BYTES`.
-    #[arg(long, value_name = "FILE", help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE", group = PROFILES, help_heading = heading::STACKS, hide_short_help = true)]
     folded: Option<PathBuf>,
 
     /// Draw a flame graph into FILE, an SVG.
-    #[arg(
-        long,
-        value_name = "FILE",
-        help_heading = heading::STACKS,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "FILE", group = PROFILES, help_heading = heading::STACKS, hide_short_help = true)]
     flamegraph: Option<PathBuf>,
 
     /// Write a profile for pprof to FILE, usually `*.pb.gz`.
-    #[arg(long, value_name = "FILE", help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE", group = PROFILES, help_heading = heading::STACKS, hide_short_help = true)]
     pprof: Option<PathBuf>,
 
     /// Memory in --folded, --flamegraph and --pprof.
@@ -34,6 +33,7 @@ pub(super) struct ProfileArgs {
         value_enum,
         value_name = "WHAT",
         default_value_t = Weight::End,
+        requires = PROFILES,
         help_heading = heading::STACKS,
         hide_short_help = true
     )]
@@ -45,6 +45,7 @@ pub(super) struct ProfileArgs {
         value_enum,
         value_name = "WHAT",
         default_value_t = ProfiledMemory::Cuda,
+        requires = PROFILES,
         help_heading = heading::STACKS,
         hide_short_help = true
     )]

@@ -46,16 +46,9 @@ struct Bar {
 struct BarState {
     /// When the first pass began.
     since: Option<Instant>,
-    pass: Option<CurrentPass>,
+    /// The name and length of the current pass.
+    pass: Option<(&'static str, u64)>,
     is_drawn: bool,
-}
-
-#[derive(Debug)]
-struct CurrentPass {
-    what: &'static str,
-    total: u64,
-    done: u64,
-    since: Instant,
 }
 
 impl Bar {
@@ -84,21 +77,19 @@ impl Bar {
     fn update(&self, done: Option<u64>) {
         let mut state = self.state();
         let is_due = state.since.is_some_and(|at| at.elapsed() >= self.quiet_for);
-        let is_drawn = state.is_drawn;
-        let Some(pass) = &mut state.pass else { return };
-        pass.done = done.unwrap_or(pass.done).min(pass.total);
-        // The bar of a pass that is soon over would only flicker.
-        if !is_due || pass.since.elapsed() < self.quiet_for / 10 {
+        let Some((what, total)) = state.pass.filter(|_| is_due) else {
             return;
-        }
-        if !is_drawn {
+        };
+        if !std::mem::replace(&mut state.is_drawn, true) {
             // Each of these may draw a line, which must have a message.
-            self.bar.set_message(pass.what);
-            self.bar.set_length(pass.total);
+            self.bar.set_message(what);
+            self.bar.set_length(total);
             self.bar.reset();
         }
-        self.bar.set_position(pass.done);
-        state.is_drawn = true;
+        match done {
+            Some(done) => self.bar.set_position(done.min(total)),
+            None => self.bar.tick(),
+        }
     }
 }
 
@@ -108,14 +99,8 @@ impl ProgressDisplay for Bar {
         if self.bar.is_hidden() || state.pass.is_some() {
             return false;
         }
-        let now = Instant::now();
-        state.since.get_or_insert(now);
-        state.pass = Some(CurrentPass {
-            what,
-            total,
-            done: 0,
-            since: now,
-        });
+        state.since.get_or_insert_with(Instant::now);
+        state.pass = Some((what, total));
         true
     }
 

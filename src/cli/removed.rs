@@ -37,24 +37,61 @@ const REMOVED: &[(&str, &str)] = &[
         "--rotate",
         "recording stops at --max-file-size, and tracing with reports continues; for a new file, record again",
     ),
+    ("--kernels", "take --analysis kernels"),
+    ("--copies", "take --analysis copies"),
+    ("--calls", "take --analysis calls"),
+    ("--waits", "take --analysis waits"),
+    ("--nvtx", "take --analysis nvtx"),
+    ("--processes", "take --analysis processes"),
+    ("--summary", "leave it out, or take --analysis summary"),
+    ("--fail-on", "take --fail-on-leak"),
+    ("--per-record", "take --per-call"),
+    ("--activity-summary", "take --activity, which reports sums"),
+    ("--scroll", "take | cat, and --color always for colours"),
+    ("--max-size", "take --min-size, or --format json and jq"),
+    (
+        "--stacks-native",
+        "take --full-stacks, which has native frames beside Python's",
+    ),
+    ("--usage", "take gpuprobe plot FILE, whatever the file is"),
+    ("--replay", "take gpuprobe top FILE"),
+    ("--title", "the title is the command, the GPU and the date"),
+    (
+        "--width",
+        "pictures are 1600 pixels wide; take an SVG, which has any size",
+    ),
+    (
+        "--height",
+        "pictures are 800 pixels high; take an SVG, which has any size",
+    ),
+    (
+        "--all-tables",
+        "tables without rows are not created; look for them in sqlite_master",
+    ),
+    (
+        "--config",
+        "give the options on the command line, in a unit with ExecStart=",
+    ),
+    (
+        "--top-kernels",
+        "the largest kernels of a process have series of their own",
+    ),
+    (
+        "--top-sites",
+        "the largest call sites of a process have series of their own",
+    ),
 ];
-
-/// What takes the place of an option that was removed.
-pub(super) fn replacement(option: &str) -> Option<&'static str> {
-    let row = REMOVED.iter().find(|(removed, _)| *removed == option)?;
-    Some(row.1)
-}
 
 /// `error`, or where it is about an option that was removed, one that says what takes its place.
 pub(super) fn explain(error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };
-    match replacement(option) {
-        Some(why) if error.kind() == ErrorKind::UnknownArgument => {
-            clap::Error::raw(error.kind(), format!("{option} was removed: {why}\n"))
-        }
-        _ => error,
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    let mut removed = REMOVED.iter().filter(|_| is_unknown);
+    match removed.find(|(removed, _)| removed == option) {
+        Some((_, why)) => clap::Error::raw(error.kind(), format!("{option} was removed: {why}\n")),
+        None => error,
     }
 }
 
@@ -77,12 +114,18 @@ mod tests {
             "serve --push-host a",
             "report f --export-tsv dir",
             "record --max-file-size 1G --rotate 2 -- app",
+            "report f --kernels",
+            "explain f --fail-on growing",
+            "--activity --per-record -- app",
+            "serve --config=f",
+            "top --replay f",
         ] {
             let words = format!("gpuprobe {line}");
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
             let error = explain(error);
             let said = error.to_string();
-            let option = REMOVED.iter().find(|(option, _)| line.contains(option));
+            let typed = |option: &str| line.split([' ', '=']).any(|word| word == option);
+            let option = REMOVED.iter().find(|(option, _)| typed(option));
             let (option, instead) = option.unwrap();
             assert_eq!(said, format!("error: {option} was removed: {instead}\n"));
             assert_eq!(error.exit_code(), 2, "{line}");

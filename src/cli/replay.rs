@@ -25,13 +25,9 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     last: bool,
 
-    /// Write a line for every single copy.
+    /// Write a line for every single copy and record of what the GPU did.
     #[arg(long)]
     per_call: bool,
-
-    /// Write a line for every single record of what the GPU did.
-    #[arg(long)]
-    per_record: bool,
 
     #[command(flatten)]
     view: ViewArgs,
@@ -65,7 +61,6 @@ impl ReplayArgs {
             top: Top::rows(self.top, self.format.default_top()),
             view,
             per_call: self.per_call,
-            per_record: self.per_record,
             only_last: self.last,
         };
         let out = match &place {
@@ -77,7 +72,7 @@ impl ReplayArgs {
         };
         let progress = progress::beside(place.as_deref());
         let mut out = BufWriter::new(out);
-        let mut writer = self.format.writer(self.per_call || self.per_record);
+        let mut writer = self.format.writer(self.per_call);
         writer.lay_out(layout);
         playback::replay(&config, &mut *writer, &mut out, &progress)?;
         out.flush().context("cannot write the report")?;

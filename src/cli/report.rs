@@ -17,15 +17,29 @@ use gpuprobe_report::gate::LEAKED;
 use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
 use gpuprobe_views::{html, report};
 
-/// Analyses of memory.
+/// What is asked about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum MemoryAnalysis {
-    /// The highest total, when, and everything that was live then.
+enum AskedAnalysis {
+    /// Everything on one page.
+    Summary,
+    /// The highest total of memory, when, and everything that was live then.
     Watermark,
-    /// How much was live, at every change.
+    /// How much memory was live, at every change.
     Usage,
     /// Memory that was never freed.
     Leakage,
+    /// Which kernels were launched.
+    Kernels,
+    /// What was copied, and how fast.
+    Copies,
+    /// Which functions of the driver and the runtime were called, and how long that took.
+    Calls,
+    /// What waited for the GPU, by kind of wait.
+    Waits,
+    /// The ranges that the program marked through NVTX, by name.
+    Nvtx,
+    /// What each process held, launched and copied, and for how long it ran.
+    Processes,
 }
 
 /// Selection of a part of a file.
@@ -81,13 +95,6 @@ fn parse_time(text: &str) -> Result<Moment, String> {
 /// Options that select what the HTML file lets its reader select, or that are about other outputs.
 const NOT_WITH_HTML: &[&str] = &[
     "analysis",
-    "kernels",
-    "copies",
-    "calls",
-    "waits",
-    "nvtx",
-    "processes",
-    "summary",
     "top",
     "format",
     "output",
@@ -101,7 +108,6 @@ const NOT_WITH_HTML: &[&str] = &[
     "of",
     "group",
     "full_stacks",
-    "stacks_native",
     "stacks_shown",
     "full_names",
     "color",
@@ -114,40 +120,12 @@ pub(super) struct ReportArgs {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Answer one question about memory, instead of writing a summary.
-    #[arg(long, value_enum, value_name = "NAME", group = "question")]
-    analysis: Option<MemoryAnalysis>,
-
-    /// Show which kernels were launched.
-    #[arg(long, group = "question")]
-    kernels: bool,
-
-    /// Show what was copied, and how fast.
-    #[arg(long, group = "question")]
-    copies: bool,
-
-    /// Show which functions of the driver and the runtime were called, and how long that took.
-    #[arg(long, group = "question")]
-    calls: bool,
-
-    /// Show what waited for the GPU, by kind of wait.
-    #[arg(long, group = "question")]
-    waits: bool,
-
-    /// Show the ranges that the program marked through NVTX, by name.
-    #[arg(long, group = "question")]
-    nvtx: bool,
-
-    /// Show what each process held, launched and copied, and for how long it ran.
-    #[arg(long, group = "question")]
-    processes: bool,
-
-    /// Show everything on one page; the default.
-    #[arg(long, group = "question")]
-    summary: bool,
+    /// What to report.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = AskedAnalysis::Summary)]
+    analysis: AskedAnalysis,
 
     /// Show what grew from FILE to this later run, by call stack.
-    #[arg(long, value_name = "OTHER", group = "question")]
+    #[arg(long, value_name = "OTHER", conflicts_with = "analysis")]
     diff: Option<PathBuf>,
 
     /// Rows at most, largest first, or all.
@@ -210,16 +188,16 @@ impl ReportArgs {
 
     fn into_config(self) -> Result<ReportConfig> {
         let question = match self.analysis {
-            Some(MemoryAnalysis::Watermark) => ReportQuestion::Report(Analysis::Watermark),
-            Some(MemoryAnalysis::Leakage) => ReportQuestion::Report(Analysis::Leakage),
-            Some(MemoryAnalysis::Usage) => ReportQuestion::Usage,
-            None if self.kernels => ReportQuestion::Report(Analysis::Kernels),
-            None if self.copies => ReportQuestion::Report(Analysis::Copies),
-            None if self.calls => ReportQuestion::Report(Analysis::Calls),
-            None if self.waits => ReportQuestion::Report(Analysis::Waits),
-            None if self.nvtx => ReportQuestion::Report(Analysis::Nvtx),
-            None if self.processes => ReportQuestion::Report(Analysis::Processes),
-            None => ReportQuestion::Report(Analysis::Summary),
+            AskedAnalysis::Usage => ReportQuestion::Usage,
+            AskedAnalysis::Watermark => ReportQuestion::Report(Analysis::Watermark),
+            AskedAnalysis::Leakage => ReportQuestion::Report(Analysis::Leakage),
+            AskedAnalysis::Kernels => ReportQuestion::Report(Analysis::Kernels),
+            AskedAnalysis::Copies => ReportQuestion::Report(Analysis::Copies),
+            AskedAnalysis::Calls => ReportQuestion::Report(Analysis::Calls),
+            AskedAnalysis::Waits => ReportQuestion::Report(Analysis::Waits),
+            AskedAnalysis::Nvtx => ReportQuestion::Report(Analysis::Nvtx),
+            AskedAnalysis::Processes => ReportQuestion::Report(Analysis::Processes),
+            AskedAnalysis::Summary => ReportQuestion::Report(Analysis::Summary),
         };
         let view = self.view.view();
         let file = file::or_newest(self.file);

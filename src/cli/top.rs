@@ -18,8 +18,8 @@ use gpuprobe_top::{ScreenConfig, TopReplayConfig, replay};
 #[cfg_attr(feature = "live", command(mut_arg("command", |command| command.hide(true))))]
 pub(super) struct TopArgs {
     /// Play this recording instead of watching running processes.
-    #[arg(long, value_name = "FILE", help_heading = heading::OUTPUT)]
-    replay: Option<PathBuf>,
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
 
     /// Play a recording this many times faster than it was made: 10x.
     #[arg(
@@ -27,7 +27,7 @@ pub(super) struct TopArgs {
         value_name = "FACTOR",
         default_value = "1x",
         value_parser = parse_speed,
-        requires = "replay",
+        requires = "file",
         help_heading = heading::OUTPUT
     )]
     speed: f64,
@@ -77,11 +77,11 @@ impl TopArgs {
             is_replay: false,
         };
         #[cfg(feature = "live")]
-        let Some(file) = self.replay else {
+        let Some(file) = self.file else {
             return self.live.run(self.interval, self.output, screen);
         };
         #[cfg(not(feature = "live"))]
-        let file = super::file::or_newest(self.replay);
+        let file = super::file::or_newest(self.file);
         let config = TopReplayConfig {
             file,
             speed: self.speed,

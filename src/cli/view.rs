@@ -29,11 +29,7 @@ pub(super) struct ViewArgs {
     #[arg(long, help_heading = heading::STACKS, hide_short_help = true)]
     full_stacks: bool,
 
-    /// Show native frames only, without Python.
-    #[arg(long, conflicts_with = "full_stacks", help_heading = heading::STACKS, hide_short_help = true)]
-    stacks_native: bool,
-
-    /// Show the call stack of each call site, in text; so do the three options above.
+    /// Show the call stack of each call site, in text; so do the two options above.
     #[arg(long, help_heading = heading::STACKS, hide_short_help = true)]
     stacks_shown: bool,
 
@@ -75,16 +71,6 @@ pub(super) struct ViewArgs {
     )]
     min_size: Option<u64>,
 
-    /// List only allocations of at most this size.
-    #[arg(
-        long,
-        value_name = "SIZE",
-        value_parser = parse_size,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
-    max_size: Option<u64>,
-
     /// Sort order of call sites and allocations.
     #[arg(
         long,
@@ -100,8 +86,7 @@ pub(super) struct ViewArgs {
 impl ViewArgs {
     /// Whoever asks for frames wants to see them.
     fn shows_stacks(&self) -> bool {
-        let is_asked = self.full_stacks || self.stacks_native || self.depth.is_some();
-        self.stacks_shown || is_asked
+        self.stacks_shown || self.full_stacks || self.depth.is_some()
     }
 
     pub(super) fn view(&self) -> View {
@@ -110,10 +95,8 @@ impl ViewArgs {
             depth: self.depth,
             older_than: self.older_than,
             min_bytes: self.min_size,
-            max_bytes: self.max_size,
             sort: self.sort,
             full_stacks: self.full_stacks,
-            stacks_native: self.stacks_native,
             stacks_shown: self.shows_stacks(),
             full_names: self.full_names,
             site: match self.site {

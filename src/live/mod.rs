@@ -125,8 +125,6 @@ pub struct TraceConfig {
     pub collect: Option<CollectorSettings>,
     /// Each GPU record is reported on a line of its own.
     pub single_records: bool,
-    /// On a terminal, reports scroll instead of being redrawn in place.
-    pub scroll: bool,
     /// Each copy is reported on a line of its own.
     pub per_call: bool,
     /// Time between two reports.
@@ -204,8 +202,6 @@ pub struct RecordConfig {
     pub name: Option<RecordingName>,
     /// Only the recording is written: no reports.
     pub only: bool,
-    /// Tables without rows are created too.
-    pub all_tables: bool,
     /// Its maximum size, bytes; `None` for no limit.
     pub max_bytes: Option<u64>,
     /// Interval of NVML samples of the memory used on each GPU; `None` for no samples.

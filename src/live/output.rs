@@ -81,7 +81,7 @@ impl OutputTarget {
 /// Whether a report replaces the last: on a terminal to which nothing else is written.
 fn redraws(config: &TraceConfig, place: &OutputTarget) -> bool {
     let alone = !matches!(config.target, Target::Command(_));
-    let only_reports = !config.per_call && !config.single_records && !config.scroll;
+    let only_reports = !config.per_call && !config.single_records;
     let is_text = config.format == ReportFormat::Text;
     *place == OutputTarget::Stdout && alone && only_reports && is_text && Screen::is_possible()
 }

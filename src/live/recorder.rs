@@ -29,7 +29,6 @@ pub(super) fn open(config: &TraceConfig, clock: WallClock) -> Result<Recorder> {
         clock,
         command,
         command_line: line.collect(),
-        all_tables: record.all_tables,
         kinds: config.kinds,
         ..Facts::now(config.modes)
     };

@@ -62,7 +62,7 @@ fn fitting(report: &str, columns: usize, rows: usize) -> (String, usize) {
         drawn += line;
         drawn.push('\n');
     }
-    let more = format!("... {left} more lines (--scroll, or -o FILE)");
+    let more = format!("... {left} more lines (-o FILE, or | cat)");
     let more: String = more.chars().take(columns.max(1)).collect();
     (drawn + &more + "\n", taken + 1)
 }
@@ -78,7 +78,7 @@ mod tests {
         // The second line wraps.
         assert_eq!(fitting(report, 8, 24).1, 4);
         let (drawn, lines) = fitting(report, 80, 3);
-        assert_eq!(drawn, "one\n... 2 more lines (--scroll, or -o FILE)\n");
+        assert_eq!(drawn, "one\n... 2 more lines (-o FILE, or | cat)\n");
         assert_eq!(lines, 2);
         let long = "a line\n".repeat(100);
         for rows in 2..30 {

@@ -18,7 +18,7 @@ fn explained(script: &str) -> Value {
     let answer = folder.path().join("answer");
     let script = script.replace('@', &standin().program_text(Backend::Shared));
     let output = Command::new(BINARY)
-        .args(["explain", "--format", "json", "--fail-on", "growing", "-o"])
+        .args(["explain", "--format", "json", "--fail-on-leak", "-o"])
         .arg(&answer)
         .args(["--", "sh", "-c", &script])
         .output()

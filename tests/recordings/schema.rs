@@ -15,22 +15,22 @@ use crate::{Folder, report};
 /// Report arguments for files.
 const QUESTIONS: [&str; 12] = [
     "",
-    "--summary --host --top 1",
+    "--analysis summary --host --top 1",
     "--analysis watermark --host --full-stacks",
     "--analysis watermark --to 0.001",
     "--analysis leakage --group --host --top 1",
     "--analysis leakage --older-than 1ms --min-size 2M --top 1 --depth 1",
-    "--copies",
-    "--calls",
-    "--waits",
-    "--nvtx --top 1",
-    "--processes",
+    "--analysis=copies",
+    "--analysis=calls",
+    "--analysis=waits",
+    "--analysis nvtx --top 1",
+    "--analysis=processes",
     "--analysis usage --host",
 ];
 
 /// Replay arguments for recordings.
 const REPLAYS: [&str; 3] = [
-    "--per-call --per-record",
+    "--per-call",
     "--last --top 1 --depth 1 --full-stacks",
     "--last --group thread --sort age --older-than 1s --min-size 2M",
 ];

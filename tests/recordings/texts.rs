@@ -259,7 +259,11 @@ fn pages_at_80_columns_match_their_golden_file() {
         ("replay training.sqlite", "WHERE", 8),
         ("replay launches.sqlite --last", "KERNEL", KERNELS.len()),
         ("replay activity.sqlite --last", "KERNEL", KERNELS.len()),
-        ("report activity.sqlite --kernels", "KERNEL", KERNELS.len()),
+        (
+            "report activity.sqlite --analysis kernels",
+            "KERNEL",
+            KERNELS.len(),
+        ),
     ] {
         let rows = last_column(section(&all, command), heading);
         let different: HashSet<_> = rows.iter().collect();

@@ -88,7 +88,7 @@ test('commands have the range in nanoseconds, where it applies', async () => {
     assert.ok(
         shown.includes(`gpuprobe report run.sqlite --analysis leakage --pid 4711 ${options} --top all`),
     );
-    for (const work of ['--kernels', '--copies']) {
+    for (const work of ['--analysis kernels', '--analysis copies']) {
         assert.ok(shown.includes(`gpuprobe report run.sqlite ${work} ${options} --top all`), work);
     }
     await page.getByLabel('Memory', { exact: true }).first().selectOption('peak');
@@ -114,7 +114,7 @@ test('a range before the first memory event has negative times in commands', asy
         .evaluateAll((all) => all.map((one) => one.dataset.command));
     const options = `--from=${early.edges_ns[12]}ns --to=${early.edges_ns[18] - 1}ns`;
     assert.ok(
-        commands.includes(`gpuprobe report run.sqlite --kernels ${options} --top all`),
+        commands.includes(`gpuprobe report run.sqlite --analysis kernels ${options} --top all`),
         commands.join('\n'),
     );
     await close();

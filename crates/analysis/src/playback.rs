@@ -203,10 +203,8 @@ pub struct ReplayConfig {
     pub top: Option<usize>,
     /// Grouping, filters and order of live memory.
     pub view: View,
-    /// Write every single copy.
+    /// Write every single copy and activity record.
     pub per_call: bool,
-    /// Write every single activity record.
-    pub per_record: bool,
     /// Write the last report only.
     pub only_last: bool,
 }
@@ -237,7 +235,7 @@ pub fn replay(
                 let copy = CopyReport::of(&transfer, &moment.clock);
                 writer.write_copy(&copy, out).context(cannot)?;
             }
-            Played::Event(Event::Activity(batch), _) if config.per_record => batches.push(batch),
+            Played::Event(Event::Activity(batch), _) if config.per_call => batches.push(batch),
             Played::Report(mark) => {
                 let activities = &moment.player.state.activity;
                 for record in &records::in_order(std::mem::take(&mut batches)) {

@@ -171,14 +171,10 @@ pub struct View {
     pub older_than: Option<Duration>,
     /// Minimum size of allocations, bytes.
     pub min_bytes: Option<u64>,
-    /// Maximum size of allocations, bytes.
-    pub max_bytes: Option<u64>,
     /// Sort order of lists.
     pub sort: SortBy,
     /// Show every frame: CUDA's own too, and in Python programs native code beside Python.
     pub full_stacks: bool,
-    /// Show native frames only.
-    pub stacks_native: bool,
     /// In text, show the call stack of every listed site.
     pub stacks_shown: bool,
     /// In text, show names of kernels whole.
@@ -224,7 +220,7 @@ impl View {
 
     /// Whether no age or size filter is set.
     pub fn includes_all(&self) -> bool {
-        self.min_bytes.is_none() && self.max_bytes.is_none() && self.older_than.is_none()
+        self.min_bytes.is_none() && self.older_than.is_none()
     }
 
     /// Whether `allocation` passes the filters at `now_ns`, `CLOCK_MONOTONIC` nanoseconds.
@@ -232,7 +228,6 @@ impl View {
         let bytes = allocation.size_bytes;
         let age = || Duration::from_nanos(now_ns.saturating_sub(allocation.end_ns));
         self.min_bytes.is_none_or(|min| bytes >= min)
-            && self.max_bytes.is_none_or(|max| bytes <= max)
             && self.older_than.is_none_or(|least| age() >= least)
     }
 }

@@ -104,8 +104,8 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
     if !(has_profiles && is_summary && config.output.is_none()) {
         if is_summary && matches!(config.format, AnalysisFormat::Csv | AnalysisFormat::Tsv) {
             bail!(
-                "csv and tsv hold one table, and the summary has several: ask for --kernels, --copies, \
-                 --calls, --waits, --nvtx, --processes or --analysis, or take --format text or json"
+                "csv and tsv hold one table, and the summary has several: ask for one with \
+                 --analysis, or take --format text or json"
             );
         }
         answer.explain = write(config, &file)?;

@@ -24,118 +24,50 @@ fn said(line: &str) -> Vec<(UnusedOption, String)> {
 const LINES: &[(&str, &[(UnusedOption, &str)])] = &[
     ("report f --depth 3", &[(Error, "--depth")]),
     (
-        "report f --sort age --min-size 1 --kernels",
+        "report f --sort age --min-size 1 --analysis kernels",
         &[(Error, "--sort, --min-size")],
     ),
     ("report f --analysis leakage --depth 3 --full-stacks", &[]),
     ("report f --diff g --group native-stack", &[]),
-    ("report f --kernels --group", &[(Error, "--group")]),
-    ("report f --analysis usage --top 3", &[(Warning, "--top")]),
-    ("report f --kernels --top 3", &[]),
-    ("report f --kernels --host", &[(Warning, "--host")]),
-    ("report f --full-stacks", &[(Warning, "--full-stacks")]),
+    ("report f --analysis calls --group", &[(Error, "--group")]),
+    ("report f --full-stacks", &[(Error, "--full-stacks")]),
     ("report f --full-stacks --weight peak --folded x", &[]),
-    (
-        "report f --stacks-native --folded x",
-        &[(Warning, "--stacks-native")],
-    ),
-    ("report f --stacks-native --analysis leakage", &[]),
     ("report f --fail-on-leak --junit x --baseline y", &[]),
-    ("report f --weight peak", &[(Warning, "--weight")]),
-    ("report f --color always", &[]),
-    (
-        "replay f --color always --format json",
-        &[(Warning, "--color")],
-    ),
     (
         "export f --format torch --from 1s --host",
         &[(Error, "--host, --from")],
     ),
+    ("export f --from 1s", &[(Error, "--from")]),
     ("export f --format tsv -o d --from 1s --host", &[]),
-    ("plot f --top 3", &[(Warning, "--top")]),
-    ("plot f --top 3 --by site --pid 7", &[]),
-    ("plot --usage f --top 3", &[(Error, "--top")]),
-    (
-        "plot --usage f --from 1s --host",
-        &[(Error, "--host, --from")],
-    ),
 ];
 
 #[cfg(feature = "live")]
 const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[
     (
-        "-p 7 --kind vmm --depth 3 --stacks-shown --top 3 --sort age",
+        "-p 7 --kind vmm --depth 3 --stacks-shown --top 3 --sort age --site 1 --allocations",
         &[],
     ),
-    ("-p 7 --depth 3 --full-stacks", &[]),
-    ("-p 7 --full-names", &[(Warning, "--full-names")]),
-    ("-p 7 --cudatrace --full-names", &[]),
     ("--cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     ("record --cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     (
-        "--cudatrace -p 7 --older-than 1s --max-size 1",
-        &[(Error, "--older-than, --max-size")],
+        "--activity --older-than 1s --folded x -- app",
+        &[(Error, "--older-than, --folded")],
     ),
-    ("--cudatrace -p 7 --folded x", &[(Error, "--folded")]),
-    (
-        "--cudatrace -p 7 --sort age --top 3",
-        &[(Warning, "--sort")],
-    ),
-    ("--bandwidth-util -p 7 --top 3", &[(Warning, "--top")]),
-    ("--memleak --depth 3 --format json", &[(Warning, "--depth")]),
+    ("--memleak --depth 3", &[(Warning, "--depth")]),
     ("--memleak --depth 3 --stacks fp --site 1", &[]),
     (
-        "--memleak -p 7 --full-stacks --stacks off --format csv",
+        "--memleak -p 7 --full-stacks --stacks off",
         &[(Warning, "--full-stacks")],
     ),
-    (
-        "-p 7 --stacks-native --stacks off",
-        &[(Warning, "--stacks-native")],
-    ),
-    ("-p 7 --python off --stacks-native", &[]),
-    ("-p 7 --python off --stacks off", &[(Warning, "--python")]),
-    ("--memleak --python auto", &[(Warning, "--python")]),
-    (
-        "record --cudatrace --activity --stacks fp --python off -- app",
-        &[],
-    ),
-    ("--cudatrace -p 7 --stacks fp", &[(Warning, "--stacks")]),
-    ("--cudatrace --activity --record f --stacks fp -- app", &[]),
-    ("record --cudatrace --activity --stacks fp -- app", &[]),
-    ("--activity --api driver -- app", &[(Warning, "--api")]),
-    ("--activity --memleak --api driver -- app", &[]),
-    ("-p 7 --site 1 --allocations", &[]),
-    (
-        "-p 7 --cudatrace --allocations",
-        &[(Warning, "--allocations")],
-    ),
-    ("-p 7 --site 1 --format json", &[(Warning, "--site")]),
-    ("--children", &[(Error, "--children")]),
-    ("-p 7 --scroll", &[]),
-    ("-p 7 --color never", &[]),
-    ("-p 7 --color always --format csv", &[(Warning, "--color")]),
-    ("-p 7 --scroll -o f", &[(Warning, "--scroll")]),
-    ("--children -- app", &[(Warning, "--children")]),
-    ("record --children -p 7", &[]),
-    ("-p 7 --max-file-size 1G", &[(Error, "--max-file-size")]),
-    ("-p 7 --record f --max-file-size 1G", &[]),
-    ("record -p 7 --max-file-size 1G", &[]),
-    ("--weight peak -p 7", &[(Warning, "--weight")]),
-    ("--weight peak -p 7 --pprof x", &[]),
-    ("-p 7 --of tensors", &[(Warning, "--of")]),
-    ("-p 7 --of tensors --pprof x", &[]),
     ("-p 7 --fail-on-leak --junit x --ignore y --ignore z", &[]),
     (
-        "--cudatrace -p 7 --fail-on-leak=4K",
+        "--bandwidth-util -p 7 --fail-on-leak=4K",
         &[(Error, "--fail-on-leak")],
     ),
     (
         "-p 7 --fail-on-leak --stacks off",
         &[(Warning, "--fail-on-leak")],
     ),
-    ("-p 7 --tensors requested", &[]),
-    ("-p 7 --cudatrace --tensors off", &[(Warning, "--tensors")]),
-    ("-p 7 --on-oom true", &[]),
     ("record -p 7 --on-oom true", &[]),
     ("-p 7 --cudatrace --on-oom true", &[(Error, "--on-oom")]),
 ];
@@ -177,97 +109,51 @@ fn every_rule_is_tried() {
     }
 }
 
-/// Options that have an effect beside whatever can be given with them.
-#[cfg(feature = "live")]
-const UNCONDITIONAL: &[&str] = &[
-    "help",
-    "version",
-    "fail_on",
-    "verbose",
-    "file",
-    "folder",
-    "shell",
-    "output",
-    "format",
-    "html",
-    "title",
-    "width",
-    "height",
-    "smi",
-    "usage",
-    "analysis",
-    "kernels",
-    "copies",
-    "calls",
-    "waits",
-    "nvtx",
-    "processes",
-    "summary",
-    "diff",
-    "last",
-    "replay",
-    "speed",
-    // clap sees to what they need.
-    "per_call",
-    "per_record",
-    "cupti_buffer",
-    "as_root",
-    "baseline",
-    "ignore",
-    "suppressions",
-    "junit",
-    // What is traced, and how.
-    "memleak",
-    "cudatrace",
-    "bandwidth_util",
-    "activity",
-    "activity_summary",
-    "command",
-    "pid",
-    "comm",
-    "uid",
-    "exclude",
-    "container",
-    "cgroup",
-    "duration",
-    "interval",
-    "attach",
-    "allow_arm64",
-    "allow_nop5",
-    "untrusted_mounts",
-    "map_entries",
-    "record",
-    "listen",
-    "tls_cert",
-    "tls_key",
-    "client_ca",
-    "token_file",
-    "insecure_listen",
-    "max_series",
-    "top_kernels",
-    "top_sites",
-    "config",
-    "all_tables",
-    "smi_interval",
-];
-
-/// A new option needs a rule, or a thought. What a replay has an effect on depends on what was
-/// recorded.
+/// Command lines that clap refuses: an option that needs another, or excludes it.
 #[cfg(feature = "live")]
 #[test]
-fn every_option_has_been_thought_of() {
-    let ruled: BTreeSet<_> = RULES.iter().flat_map(|rule| rule.options).collect();
-    let command = Cli::command();
-    let all = command
-        .get_subcommands()
-        .filter(|command| command.get_name() != "replay");
-    for command in all.chain([&command]) {
-        for option in command.get_arguments() {
-            let id = option.get_id().as_str();
-            assert!(
-                ruled.contains(&id) || UNCONDITIONAL.contains(&id),
-                "{id}: rule or UNCONDITIONAL?"
-            );
-        }
+fn options_need_others() {
+    for line in [
+        "-p 7 --max-file-size 1G",
+        "-p 7 --weight peak",
+        "-p 7 --of tensors",
+        "-p 7 --per-call",
+        "-p 7 --junit x",
+        "-p 7 --all",
+        "--children",
+        "report f --of tensors",
+        "report f --diff g --analysis calls",
+        "report f --html x --top 3",
+        "top --speed 3x",
+        "serve --tls-cert x",
+    ] {
+        let words = format!("gpuprobe {line}");
+        let parsed = Cli::command().try_get_matches_from(words.split(' '));
+        let kind = parsed.unwrap_err().kind();
+        let is_refused = [
+            ErrorKind::MissingRequiredArgument,
+            ErrorKind::ArgumentConflict,
+        ];
+        assert!(is_refused.contains(&kind), "{line}: {kind}");
     }
+}
+
+/// Options that are listed by `--help`, over all commands.
+#[cfg(feature = "live")]
+#[test]
+fn options_are_few() {
+    let command = super::super::command(true);
+    let shown = command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set());
+    let arguments = shown
+        .chain([&command])
+        .flat_map(clap::Command::get_arguments);
+    let visible = arguments.filter(|option| !option.is_hide_set());
+    let names: BTreeSet<_> = visible.filter_map(clap::Arg::get_long).collect();
+    assert!(
+        names.len() <= 74,
+        "and --version: {} {names:?}",
+        names.len()
+    );
 }

@@ -1,17 +1,14 @@
 //! `--activity` and what belongs to it, as it is typed.
 
-use clap::{ArgGroup, Args};
+use clap::Args;
 use gpuprobe_wire::settings::{ActivityKinds, BUFFER_BYTES, BUFFER_BYTES_RANGE};
 
 use super::super::heading;
 use super::super::view::parse_size;
+use super::modes::SINGLE;
 use crate::live::{CollectorSettings, Target};
 
-/// Whatever turns on that something is collected.
-pub(super) const COLLECTS: &str = "collects";
-
 #[derive(Clone, Debug, Args)]
-#[command(group = ArgGroup::new(COLLECTS).multiple(true))]
 #[allow(clippy::doc_markdown, reason = "it is the help, which has no markdown")]
 pub(super) struct ActivityArgs {
     /// Report GPU activity: CUPTI, loaded into COMMAND.
@@ -24,7 +21,7 @@ pub(super) struct ActivityArgs {
         value_name = "KINDS",
         num_args = 0..=1,
         require_equals = true,
-        group = COLLECTS,
+        group = SINGLE,
         help_heading = heading::TRACE
     )]
     activity: Option<Option<ActivityKinds>>,
@@ -35,9 +32,8 @@ pub(super) struct ActivityArgs {
         value_name = "SIZE",
         default_value = "8MiB",
         value_parser = parse_buffer,
-        requires = COLLECTS,
-        help_heading = heading::TRACE,
-        hide_short_help = true
+        requires = "activity",
+        hide = true
     )]
     cupti_buffer: usize,
 }
@@ -52,16 +48,15 @@ impl ActivityArgs {
         self.activity.is_some()
     }
 
-    /// Activity to collect, if anything `is_on`: by default also without --activity.
+    /// Activity to collect, if anything.
     ///
     /// # Errors
     /// It cannot be collected from `target`; says why.
     pub(super) fn collect(
         &self,
         target: &Target,
-        is_on: bool,
     ) -> Result<Option<CollectorSettings>, &'static str> {
-        if !is_on {
+        if !self.is_on() {
             return Ok(None);
         }
         if !matches!(target, Target::Command(_)) {
@@ -101,49 +96,33 @@ mod tests {
 
     fn collect(words: &[&str]) -> Result<Option<CollectorSettings>, String> {
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        let (activity, target, summary) = match &cli.action {
+        let (activity, target) = match &cli.action {
             Some(Any::Live(TraceCommandAction::Record(record))) => {
-                (&record.activity, record.target.target(), false)
+                (&record.activity, record.target.target())
             }
-            _ => {
-                let trace = &cli.trace;
-                (
-                    &trace.activity,
-                    trace.target.target(),
-                    trace.activity_summary,
-                )
-            }
+            _ => (&cli.trace.activity, cli.trace.target.target()),
         };
-        let is_on = activity.is_on() || summary;
-        activity.collect(&target, is_on).map_err(ToOwned::to_owned)
+        activity.collect(&target).map_err(ToOwned::to_owned)
     }
 
     #[test]
-    fn a_summary_of_activity_needs_no_other_option() {
-        let alone = ["gpuprobe", "--activity-summary", "--", "app"];
-        let usual = collect(&alone).unwrap().unwrap();
-        assert_eq!(
-            (usual.kinds, usual.buffer_bytes),
-            (ActivityKinds::USUAL, 8 << 20)
-        );
-        let config = Cli::try_parse_from(alone).unwrap().trace.into_config();
-        assert!(config.modes.activity && config.collect.is_some());
-        assert!(!config.single_records);
-        let single = |words: &[&str]| {
-            let cli = Cli::try_parse_from([words, &["--", "app"]].concat());
-            cli.map(|cli| cli.trace.into_config().single_records)
+    fn single_events_are_those_of_the_modes() {
+        let single = |line: &str| {
+            let words = format!("gpuprobe {line} -- app");
+            let config = Cli::try_parse_from(words.split(' '))
+                .ok()?
+                .trace
+                .into_config();
+            Some((config.per_call, config.single_records))
         };
-        assert_eq!(single(&["gpuprobe", "--activity"]).ok(), Some(false));
-        let lines = single(&["gpuprobe", "--activity", "--per-record"]);
-        assert_eq!(lines.ok(), Some(true));
-        assert!(single(&["gpuprobe", "--memleak", "--per-record"]).is_err());
-        let both = ["gpuprobe", "--activity-summary", "--per-record"];
-        assert!(single(&both).is_err());
-        let with = |words: &[&str]| collect(&[&["gpuprobe", "--activity-summary"], words].concat());
-        let small = with(&["--cupti-buffer", "1MiB", "--", "app"]);
-        assert_eq!(small.unwrap().unwrap().buffer_bytes, 1 << 20);
-        let kernels = with(&["--activity=kernel", "--", "app"]).unwrap().unwrap();
-        assert_eq!(kernels.kinds.to_string(), "kernel");
+        assert_eq!(single("--activity"), Some((false, false)));
+        assert_eq!(single("--activity --per-call"), Some((false, true)));
+        assert_eq!(single("--bandwidth-util --per-call"), Some((true, false)));
+        assert_eq!(
+            single("--activity --bandwidth-util --per-call"),
+            Some((true, true))
+        );
+        assert_eq!(single("--memleak --per-call"), None);
     }
 
     #[test]

@@ -13,30 +13,23 @@ pub(super) struct AdvancedArgs {
         long,
         value_enum,
         default_value_t = ApiChoice::Auto,
-        help_heading = heading::ADVANCED,
-        hide_short_help = true
+        hide = true
     )]
     pub(super) api: ApiChoice,
 
     /// How probes are attached [default: the best that the kernel has].
-    #[arg(
-        long,
-        value_enum,
-        value_name = "KIND",
-        help_heading = heading::ADVANCED,
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "KIND", hide = true)]
     pub(super) attach: Option<AttachKind>,
 
     /// On arm64, attach although uprobes there have corrupted GPU programs.
-    #[arg(long, help_heading = heading::ADVANCED, hide_short_help = true)]
+    #[arg(long, hide = true)]
     pub(super) allow_arm64: bool,
 
     /// Also probe functions that begin with a 5-byte nop, on Linux 6.18 to 7.2.
     ///
     /// These kernels replace it by a call, which overwrites what the caller may keep below its stack
     /// pointer and crashes forked children.
-    #[arg(long, help_heading = heading::ADVANCED, hide_short_help = true)]
+    #[arg(long, hide = true)]
     pub(super) allow_nop5: bool,
 
     /// Also read and probe files on FUSE and user mounts.

@@ -36,7 +36,6 @@ pub(super) fn config(
         kinds: target.kinds(),
         modes,
         per_call: false,
-        scroll: true,
         interval,
         duration: target.duration,
         top: None,

@@ -3,16 +3,14 @@
 mod activity;
 mod advanced;
 mod common;
-mod config_file;
 mod explain;
 mod limits;
-mod mistyped;
+mod modes;
 mod record;
 mod serve;
 mod target;
 mod top;
 
-use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,14 +27,14 @@ use super::view::{Top, ViewArgs, parse_top};
 use super::{Cli, heading, parse_duration, progress};
 use crate::doctor;
 use crate::live;
-use crate::live::{RecordConfig, Target, TraceConfig};
+use crate::live::{RecordConfig, TraceConfig};
 use gpuprobe_cuda::Modes;
 use gpuprobe_views::ReportFormat;
 
 use activity::ActivityArgs;
 use advanced::AdvancedArgs;
 pub(super) use explain::Explained;
-pub(super) use mistyped::explain;
+use modes::ModeArgs;
 use target::TargetArgs;
 pub(super) use top::Watched;
 
@@ -46,14 +44,6 @@ pub(super) fn run_as_helper() -> Option<ExitCode> {
     gpuprobe_stacks::helper::serve_if_asked()
         .or_else(live::guard_if_asked)
         .or_else(crate::serve::serve_if_asked)
-}
-
-/// The command line with the options of its configuration file, if it names one.
-///
-/// # Errors
-/// Returns an error if the file is not one.
-pub(super) fn with_config(words: Vec<OsString>) -> Result<Vec<OsString>> {
-    config_file::with_file(words)
 }
 
 /// Passes libbpf's messages to the log. Reasons for which it refuses a program are for debugging; our errors are for
@@ -101,25 +91,13 @@ fn wrong(kind: ErrorKind, message: &str) -> ! {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("max_file_size", |size| size.requires("record")))]
 pub(super) struct TraceArgs {
-    /// Report memory allocated and not freed; the default.
-    #[arg(long, help_heading = heading::TRACE)]
-    memleak: bool,
-
-    /// Report which kernels are launched, and how often.
-    #[arg(long, help_heading = heading::TRACE)]
-    cudatrace: bool,
-
-    /// Report how much is copied, and how fast.
-    #[arg(long, help_heading = heading::TRACE)]
-    bandwidth_util: bool,
+    #[command(flatten)]
+    modes: ModeArgs,
 
     #[command(flatten)]
     activity: ActivityArgs,
-
-    /// An older name of --activity.
-    #[arg(long, group = activity::COLLECTS, hide = true, conflicts_with = "per_record")]
-    activity_summary: bool,
 
     #[command(flatten)]
     target: TargetArgs,
@@ -170,27 +148,16 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     view: ViewArgs,
 
-    /// With --bandwidth-util, write a line for every single copy.
+    /// With --bandwidth-util or --activity, write a line for every copy or record.
+    ///
+    /// In csv, instead of sums.
     #[arg(
         long,
-        requires = "bandwidth_util",
+        requires = modes::SINGLE,
         help_heading = heading::OUTPUT,
         hide_short_help = true
     )]
     per_call: bool,
-
-    /// With --activity, write a line for every record; in csv, instead of sums.
-    #[arg(
-        long,
-        requires = activity::COLLECTS,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
-    per_record: bool,
-
-    /// On a terminal, append each report instead of redrawing it.
-    #[arg(long, help_heading = heading::OUTPUT, hide_short_help = true)]
-    scroll: bool,
 
     #[command(flatten)]
     color: ColorArgs,
@@ -218,16 +185,8 @@ impl TraceArgs {
 
     /// Modes of the trace; exits if they contradict each other.
     fn modes(&self) -> Modes {
-        let modes = Modes {
-            memleak: self.memleak,
-            cudatrace: self.cudatrace,
-            bandwidth_util: self.bandwidth_util,
-            activity: self.activity.is_on() || self.activity_summary,
-        };
-        let modes = match modes == Modes::default() {
-            true => self.default_modes(io::stdout().is_terminal()),
-            false => modes,
-        };
+        let modes = self.modes.with(self.activity.is_on());
+        let modes = modes.unwrap_or_else(|| self.default_modes(io::stdout().is_terminal()));
         let several = [
             modes.memleak,
             modes.cudatrace,
@@ -244,35 +203,30 @@ impl TraceArgs {
         modes
     }
 
-    /// Modes where none is given: memory; of every process only for somebody who looks
-    /// on, as it goes on until it is ended.
+    /// Modes where none is given: memory; of every process only if that was said, or for somebody who looks on, as
+    /// it goes on until it is ended.
     fn default_modes(&self, is_on_terminal: bool) -> Modes {
-        if self.target.target() == Target::Everything && !is_on_terminal {
+        if !self.target.is_said() && !is_on_terminal {
             wrong(
                 ErrorKind::MissingRequiredArgument,
-                "nothing to trace: give --pid or `-- COMMAND`, or a mode to trace every process \
-                 (--memleak, --cudatrace or --bandwidth-util)",
+                "nothing to trace: give --pid, `-- COMMAND`, or --all for every process",
             );
         }
-        Modes {
-            memleak: true,
-            ..Modes::default()
-        }
+        modes::MEMORY
     }
 
     fn into_config(self) -> TraceConfig {
         let modes = self.modes();
         let profiles = self.profile.config(self.view.view().full_stacks);
-        let collect = self.activity.collect(&self.target.target(), modes.activity);
+        let collect = self.activity.collect(&self.target.target());
         let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         TraceConfig {
             collect,
-            single_records: self.per_record,
+            single_records: self.per_call && modes.activity,
             view: self.view.view(),
             profiles,
             gate: self.gate.config(),
-            per_call: self.per_call,
-            scroll: self.scroll,
+            per_call: self.per_call && modes.bandwidth_util,
             top: Top::rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
@@ -281,7 +235,6 @@ impl TraceArgs {
                 path,
                 name: None,
                 only: false,
-                all_tables: false,
                 max_bytes: self.limits.max_file_size,
                 sample_every: None,
             }),

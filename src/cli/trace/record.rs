@@ -12,24 +12,15 @@ use super::activity::ActivityArgs;
 use super::advanced::AdvancedArgs;
 use super::common;
 use super::limits::LimitArgs;
+use super::modes::{MEMORY, ModeArgs};
 use super::target::TargetArgs;
 use super::wrong;
 use crate::live::{RecordConfig, RecordingName, TraceConfig};
-use gpuprobe_cuda::Modes;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
-    /// Record memory; the default if nothing else is asked for.
-    #[arg(long, help_heading = heading::TRACE)]
-    memleak: bool,
-
-    /// Record every launch, and how often each kernel is launched.
-    #[arg(long, help_heading = heading::TRACE)]
-    cudatrace: bool,
-
-    /// Record every copy.
-    #[arg(long, help_heading = heading::TRACE)]
-    bandwidth_util: bool,
+    #[command(flatten)]
+    modes: ModeArgs,
 
     #[command(flatten)]
     pub(super) activity: ActivityArgs,
@@ -42,10 +33,6 @@ pub(in crate::cli) struct RecordArgs {
     /// Its tables are those of an Nsight Systems export.
     #[arg(short, long, value_name = "FILE", help_heading = heading::RECORDING)]
     output: Option<PathBuf>,
-
-    /// Create empty tables for what was not recorded, for readers that need them.
-    #[arg(long, help_heading = heading::RECORDING, hide_short_help = true)]
-    all_tables: bool,
 
     /// Record the GPUs' used memory from NVML, as `nvidia-smi` shows it, this often.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = heading::RECORDING)]
@@ -70,7 +57,6 @@ impl RecordArgs {
             path: path.or(self.output.clone()).unwrap_or_default(),
             name,
             only: true,
-            all_tables: self.all_tables,
             max_bytes: self.limits.max_file_size,
             sample_every: self.smi_interval,
         }
@@ -78,14 +64,9 @@ impl RecordArgs {
 
     pub(super) fn into_config(self) -> TraceConfig {
         let record = self.record();
-        let others = self.cudatrace || self.bandwidth_util || self.activity.is_on();
-        let modes = Modes {
-            memleak: self.memleak || !others,
-            cudatrace: self.cudatrace,
-            bandwidth_util: self.bandwidth_util,
-            activity: self.activity.is_on(),
-        };
-        let collect = self.activity.collect(&self.target.target(), modes.activity);
+        let modes = self.modes.with(self.activity.is_on());
+        let modes = modes.unwrap_or(MEMORY);
+        let collect = self.activity.collect(&self.target.target());
         let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         TraceConfig {
             collect,

@@ -11,6 +11,7 @@ use clap::Args;
 use super::super::{heading, progress};
 use super::advanced::AdvancedArgs;
 use super::common;
+use super::modes::ModeArgs;
 use super::target::TargetArgs;
 use crate::live::{self, ServeConfig, TraceConfig};
 use crate::probe::StackMode;
@@ -26,17 +27,8 @@ const LEAST_TOKEN: usize = 16;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ServeArgs {
-    /// Serve memory; the default is everything.
-    #[arg(long, help_heading = heading::TRACE)]
-    memleak: bool,
-
-    /// Serve launches by kernel.
-    #[arg(long, help_heading = heading::TRACE)]
-    cudatrace: bool,
-
-    /// Serve copies by direction.
-    #[arg(long, help_heading = heading::TRACE)]
-    bandwidth_util: bool,
+    #[command(flatten)]
+    modes: ModeArgs,
 
     #[command(flatten)]
     target: TargetArgs,
@@ -72,20 +64,6 @@ pub(in crate::cli) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = MetricLimits::default().series, help_heading = heading::SERVING)]
     max_series: usize,
 
-    /// Kernels with a series of their own, of each process.
-    #[arg(long, value_name = "N", default_value_t = MetricLimits::default().kernels, help_heading = heading::SERVING)]
-    top_kernels: usize,
-
-    /// Call sites with a series of their own, of each process.
-    #[arg(long, value_name = "N", default_value_t = MetricLimits::default().sites, help_heading = heading::SERVING)]
-    top_sites: usize,
-
-    /// Read further options from FILE, TOML: `max-series = 5000`.
-    ///
-    /// Its keys are the names of options. What the command line has, too, is taken from there.
-    #[arg(long, value_name = "FILE", help_heading = heading::SERVING)]
-    config: Option<PathBuf>,
-
     #[command(flatten)]
     advanced: AdvancedArgs,
 }
@@ -97,21 +75,13 @@ impl ServeArgs {
 
     /// Modes of the trace: all unless some are given.
     fn modes(&self) -> Modes {
-        let modes = Modes {
-            memleak: self.memleak,
-            cudatrace: self.cudatrace,
-            bandwidth_util: self.bandwidth_util,
+        let all = Modes {
+            memleak: true,
+            cudatrace: true,
+            bandwidth_util: true,
             ..Modes::default()
         };
-        match modes == Modes::default() {
-            true => Modes {
-                memleak: true,
-                cudatrace: true,
-                bandwidth_util: true,
-                ..Modes::default()
-            },
-            false => modes,
-        }
+        self.modes.with(false).unwrap_or(all)
     }
 
     fn serve(&self) -> Result<ServeConfig> {
@@ -134,8 +104,7 @@ impl ServeArgs {
             token: self.token_file.as_deref().map(token_in).transpose()?,
             limits: MetricLimits {
                 series: self.max_series,
-                kernels: self.top_kernels,
-                sites: self.top_sites,
+                ..MetricLimits::default()
             },
         })
     }

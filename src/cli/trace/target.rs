@@ -33,8 +33,12 @@ pub(super) struct TargetArgs {
     )]
     pub(super) pid: Vec<u32>,
 
+    /// Trace every CUDA process, also later ones; the default without --pid and COMMAND.
+    #[arg(short, long, conflicts_with_all = ["pid", "command"], help_heading = heading::TARGETS)]
+    all: bool,
+
     /// With --pid, trace child processes too.
-    #[arg(long, help_heading = heading::TARGETS, hide_short_help = true)]
+    #[arg(long, requires = "pid", help_heading = heading::TARGETS, hide_short_help = true)]
     pub(super) children: bool,
 
     /// Report only processes of this name; repeatable.
@@ -70,6 +74,7 @@ pub(super) struct TargetArgs {
 
     /// Stop tracing after this time: 30s, 5m.
     #[arg(
+        short,
         long,
         value_name = "TIME",
         value_parser = parse_duration,
@@ -93,8 +98,7 @@ pub(super) struct TargetArgs {
         value_enum,
         value_name = "HOW",
         default_value_t = PythonFrames::Auto,
-        help_heading = heading::STACKS,
-        hide_short_help = true
+        hide = true
     )]
     python: PythonFrames,
 
@@ -124,6 +128,12 @@ impl TargetArgs {
             [] => Target::Command(self.command.clone()),
             pids => Target::Processes(pids.to_vec()),
         }
+    }
+
+    /// Whether it was said which processes these are, or for how long they are traced.
+    pub(super) fn is_said(&self) -> bool {
+        let is_selected = self.all || self.filter() != ProcessFilter::default();
+        self.target() != Target::Everything || is_selected || self.duration.is_some()
     }
 
     /// How call stacks are taken: by default, only where few processes pay for them.

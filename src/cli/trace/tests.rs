@@ -1,12 +1,19 @@
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 use clap::Parser;
 
+use crate::live::Target;
+
+use super::super::command;
 use super::*;
 
 /// Columns and lines of the screen that `-h` fits on.
 const SCREEN: (usize, usize) = (80, 40);
+
+/// Lines that `--help` may have.
+const TWO_SCREENS: usize = 100;
 
 /// Characters of an option's summary: two lines of help on that screen.
 const SUMMARY: usize = 2 * (SCREEN.0 - 10);
@@ -24,14 +31,19 @@ fn assert_snapshot(help: &str, name: &str) {
 }
 
 #[test]
-fn long_help_is_the_snapshot() {
-    let help = Cli::command().render_long_help().to_string();
+fn help_is_the_snapshot_and_fits_two_screens() {
+    let help = command(true).term_width(100).render_help().to_string();
     assert_snapshot(&help, "help.txt");
+    for inner in command(true).get_subcommands_mut() {
+        let help = inner.clone().term_width(100).render_help().to_string();
+        assert!(help.lines().count() <= TWO_SCREENS, "{help}");
+    }
+    assert!(help.lines().count() <= TWO_SCREENS, "{help}");
 }
 
 #[test]
 fn short_help_is_the_snapshot_and_fits_a_screen() {
-    let help = Cli::command()
+    let help = command(false)
         .term_width(SCREEN.0)
         .render_help()
         .to_string();
@@ -44,7 +56,7 @@ fn short_help_is_the_snapshot_and_fits_a_screen() {
 
 #[test]
 fn options_have_short_summaries() {
-    let command = Cli::command();
+    let command = command(false);
     for command in command.get_subcommands().chain([&command]) {
         for option in command.get_arguments() {
             let summary = option.get_help().unwrap_or_default().to_string();
@@ -84,6 +96,21 @@ fn memory_is_what_is_traced_by_default() {
     }
     let alone = Cli::try_parse_from(["gpuprobe"]).unwrap().trace;
     assert_eq!(alone.default_modes(true), memleak);
+    // What is said of the target or the time is enough, whoever looks on.
+    for line in [
+        "-a",
+        "--all",
+        "--comm a",
+        "--uid 7",
+        "--cgroup /c",
+        "--exclude a",
+        "-d 5s",
+        "-p 7",
+    ] {
+        let words = format!("gpuprobe {line}");
+        let said = Cli::try_parse_from(words.split(' ')).unwrap().trace;
+        assert_eq!(said.default_modes(false), memleak, "{line}");
+    }
 }
 
 #[test]

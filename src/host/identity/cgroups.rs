@@ -10,11 +10,11 @@ use std::time::Instant;
 use super::CGROUPS;
 use crate::host::budget::Budget;
 
-/// Maximum number of cgroups in the cache: users may create as many as they like in a delegated one.
+/// Maximum bytes of paths, which are some 100,000: users may create as many cgroups as they like in a delegated one.
 /// Kubernetes has some thousands on a node.
-const MAX_FOLDERS: usize = 1 << 16;
-/// Maximum bytes of cached paths.
 const MAX_BYTES: usize = 16 << 20;
+/// Bytes that a path takes besides its length.
+const BYTES_EACH: usize = 128;
 /// Maximum number of walks per second, if each is short.
 const MAX_WALKS: u32 = 50;
 
@@ -24,7 +24,6 @@ const MAX_WALKS: u32 = 50;
 #[derive(Debug, Default)]
 pub struct Cgroups {
     paths: HashMap<u64, String>,
-    bytes: usize,
     walks: Option<Budget>,
 }
 
@@ -63,49 +62,33 @@ impl Cgroups {
 
     /// Caches all cgroups below `root`.
     fn walk(&mut self, root: &Path) {
+        static SAID: Once = Once::new();
         self.paths.clear();
-        self.bytes = 0;
         let mut folders = vec![root.to_owned()];
-        let mut next = 0;
-        while let Some(folder) = folders.get(next).cloned() {
-            next += 1;
-            self.remember(root, &folder);
-            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            let inner = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-            let room = MAX_FOLDERS - folders.len();
-            folders.extend(inner.map(|e| e.path()).take(room));
-            if folders.len() >= MAX_FOLDERS {
-                warn();
+        let mut bytes = 0;
+        while let Some(folder) = folders.pop() {
+            if let (Some(id), Ok(path)) = (inode(&folder), folder.strip_prefix(root)) {
+                self.paths.insert(id, format!("/{}", path.display()));
             }
-        }
-    }
-
-    fn remember(&mut self, root: &Path, folder: &Path) {
-        let Ok(path) = folder.strip_prefix(root) else {
-            return;
-        };
-        let path = format!("/{}", path.display());
-        if self.bytes + path.len() > MAX_BYTES {
-            warn();
-        } else if let Some(id) = inode(folder) {
-            self.bytes += path.len();
-            self.paths.insert(id, path);
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            for inner in entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+                bytes += inner.path().as_os_str().len() + BYTES_EACH;
+                if bytes > MAX_BYTES {
+                    SAID.call_once(|| {
+                        tracing::warn!(
+                            "too many cgroups: those of short-lived processes may stay unknown"
+                        );
+                    });
+                    return;
+                }
+                folders.push(inner.path());
+            }
         }
     }
 }
 
 fn inode(folder: &Path) -> Option<u64> {
     folder.metadata().ok().map(|metadata| metadata.ino())
-}
-
-fn warn() {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        tracing::warn!(
-            "more than {MAX_FOLDERS} cgroups: those of short-lived processes may stay \
-             unknown"
-        );
-    });
 }
 
 #[cfg(test)]

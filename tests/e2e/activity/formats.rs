@@ -10,7 +10,6 @@ use crate::harness::gpuprobe::Run;
 use crate::harness::{Backend, Setup};
 use crate::validator::check;
 
-/// Without `--activity-summary`, which sums replace records with.
 fn live() -> Setup {
     let activity = Setup::workload(Backend::Shared).modes(["--activity"]);
     activity.env("GPUPROBE_CUPTI", &super::cupti("cupti"))
@@ -18,7 +17,7 @@ fn live() -> Setup {
 
 /// A run of `WORK` with single records.
 fn written(format: &str) -> Run {
-    live().format(format).args(["--per-record"]).run(WORK)
+    live().format(format).args(["--per-call"]).run(WORK)
 }
 
 #[test]

@@ -20,7 +20,6 @@ const WORK: &str = "module add mul; launch all 5; stream; launch add 7 stream=0;
 fn recorded(setup: Setup) -> Setup {
     setup
         .modes(["--activity"])
-        .args(["--activity-summary"])
         .env("GPUPROBE_CUPTI", &cupti("cupti"))
 }
 

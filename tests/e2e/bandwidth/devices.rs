@@ -81,7 +81,7 @@ fn peer_to_peer(setup: Setup, functions: &[(&str, &str, &str)]) {
     // The recording, its report and its replay agree.
     let of_peers = "GPUPROBE_COPIES WHERE direction = 'P2P'";
     assert_eq!(count(&recording.file, of_peers).cast_unsigned(), between.0);
-    let copies = output_of(&["report", &file, "--copies", "--format", "json"]);
+    let copies = output_of(&["report", &file, "--analysis=copies", "--format", "json"]);
     let copies: Value = serde_json::from_str(&copies).unwrap();
     assert!(copies.to_string().contains("\"P2P\""), "{copies}");
     let last = output_of(&["replay", &file, "--last", "--format", "json"]);

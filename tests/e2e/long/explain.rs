@@ -132,7 +132,7 @@ fn root_explain_names_the_leaks_of_each_process_and_nothing_else() {
     let all: Vec<_> = pids.values().map(u32::to_string).collect();
     let answer = folder.path().join("answer");
     let output = Command::new(BINARY)
-        .args(["explain", "--format", "json", "--fail-on", "growing", "-o"])
+        .args(["explain", "--format", "json", "--fail-on-leak", "-o"])
         .arg(&answer)
         .args(["--duration", WATCHED, "--pid", &all.join(",")])
         .output()

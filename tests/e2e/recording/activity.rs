@@ -30,7 +30,6 @@ fn recorded_of(backends: &[Backend], arguments: &[&str], work: &str) -> (Recordi
     let script: Vec<_> = backends.iter().map(run).collect();
     let mut gpuprobe = Setup::command(["sh", "-c", &script.join("; ")])
         .modes(["--activity"])
-        .args(["--activity-summary".to_owned()])
         .args(["--record".to_owned(), recording.text()])
         .args(arguments.iter().copied())
         .env("GPUPROBE_CUPTI", cupti.to_str().unwrap())
@@ -81,7 +80,7 @@ fn agrees(recording: &Recording, truth: &Truth) {
     assert_eq!(count(file, unnamed), 0);
     // The reports and the trace export read the recording.
     let text = recording.text();
-    let kernels = json(&["report", &text, "--kernels"]);
+    let kernels = json(&["report", &text, "--analysis=kernels"]);
     let processes = list(&kernels["activity"], "processes").iter();
     let all_kernels = processes.flat_map(|process| list(process, "kernels"));
     let launches: u64 = all_kernels.map(|kernel| number(kernel, "count")).sum();
@@ -143,7 +142,7 @@ fn root_probed_calls_are_marked_beside_those_of_cupti_and_give_kernels_stacks() 
         correlationId NOT IN (SELECT correlationId FROM GPUPROBE_SAME_CALLS)",
     );
     let text = recording.text();
-    let counted = json(&["report", &text, "--calls", "--top", "1000"]);
+    let counted = json(&["report", &text, "--analysis=calls", "--top", "1000"]);
     let processes = list(&counted["activity"], "processes").iter();
     let functions = processes.flat_map(|process| list(process, "calls"));
     let counted: u64 = functions.map(|function| number(function, "count")).sum();

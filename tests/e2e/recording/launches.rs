@@ -10,9 +10,9 @@ const JOINED: &str = "GPUPROBE_LAUNCHES l JOIN GPUPROBE_LAUNCHED w USING (launch
     JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) \
     JOIN StringIds s ON s.id = r.nameId";
 
-/// Asserts that `gpuprobe report --kernels` equals the sum of the single launches.
+/// Asserts that `gpuprobe report --analysis kernels` equals the sum of the single launches.
 fn rows_are_what_was_counted(recording: &Recording) {
-    let kernels = json(&["report", &recording.text(), "--kernels"]);
+    let kernels = json(&["report", &recording.text(), "--analysis=kernels"]);
     let mut counted: Vec<_> = kernels["cudatrace"]["kernels"]
         .as_array()
         .unwrap()

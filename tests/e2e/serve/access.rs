@@ -131,16 +131,11 @@ fn root_unix_sockets_and_tokens() {
     let folder = TempDir::new().unwrap();
     let [socket, token] = ["socket", "token"].map(|name| folder.path().join(name));
     fs::write(&token, format!("{TOKEN}\n")).unwrap();
-    let config = folder.path().join("gpuprobe.toml");
     let workload = Workload::start(Backend::Shared);
-    let settings = format!(
-        "listen = \"unix:/nowhere\"\ntoken-file = \"{}\"\npid = {}\nmax-series = 50\n",
-        token.display(),
-        workload.pid
-    );
-    fs::write(&config, settings).unwrap();
     let listen = format!("--listen=unix:{}", socket.display());
-    let served = Served::start(&["--config", config.to_str().unwrap(), &listen]);
+    let token = format!("--token-file={}", token.display());
+    let pid = format!("--pid={}", workload.pid);
+    let served = Served::start(&[&listen, &token, &pid, "--max-series=50"]);
     assert_eq!(served.url, format!("unix:{}", socket.display()));
     let bearer = format!("Authorization: Bearer {TOKEN}");
     assert_statuses(

@@ -131,10 +131,15 @@ fn commands_of_a_range_print_the_figures_of_the_page() {
             (0, bins / 2),
         ] {
             let shown = shown(&file.with_extension("html"), first, last);
-            let kernels = commanded(&file, &shown, "--kernels", (&["name"], &["launches"]));
+            let kernels = commanded(
+                &file,
+                &shown,
+                "--analysis kernels",
+                (&["name"], &["launches"]),
+            );
             assert_eq!(on_page(&shown["kernels"]), kernels, "{first} {last}");
             let copies = (&["direction", "mode"][..], &["count", "bytes"][..]);
-            let copies = commanded(&file, &shown, "--copies", copies);
+            let copies = commanded(&file, &shown, "--analysis copies", copies);
             assert_eq!(on_page(&shown["copies"]), copies, "{first} {last}");
             filled += usize::from(!kernels.is_empty());
         }

@@ -272,7 +272,7 @@ fn work_is_that_of_reports() {
     let folder = Folder::new();
     let file = folder.real_export();
     let run = run(&file);
-    let report = report_json(&file, &["--kernels"]);
+    let report = report_json(&file, &["--analysis=kernels"]);
     let known = |value: &Value, keys: [&str; 2]| -> BTreeMap<String, Amount> {
         let key = |one: &Value| one["name"].as_str().unwrap().to_owned();
         list(value)
@@ -294,7 +294,7 @@ fn work_is_that_of_reports() {
         assert_eq!(runs, kernel["launches"].as_i64().unwrap());
     }
     let mut copies: BTreeMap<String, Amount> = BTreeMap::new();
-    let report = report_json(&file, &["--copies"]);
+    let report = report_json(&file, &["--analysis=copies"]);
     // Sets of memory have no mode.
     let mode = |one: &Value| one["mode"].as_str().unwrap_or_default().to_owned();
     let key = |one: &Value| format!("{} {}", one["direction"], mode(one));
@@ -426,7 +426,7 @@ fn recordings_without_memory_have_a_page() {
     let file = folder.scene("launches");
     let run = run(&file);
     assert!(run["memory"].is_null());
-    let report = report_json(&file, &["--kernels"]);
+    let report = report_json(&file, &["--analysis=kernels"]);
     let launches = |kernels: &Value| -> u64 {
         list(kernels)
             .iter()

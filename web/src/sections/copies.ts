@@ -61,6 +61,6 @@ export function copyTable(view: View): HTMLElement {
         'div',
         {},
         table.element,
-        reportCommand(view, () => `--copies${rangeOptions(view)} --top all`),
+        reportCommand(view, () => `--analysis copies${rangeOptions(view)} --top all`),
     );
 }

@@ -60,6 +60,6 @@ export function kernelTable(view: View): HTMLElement {
     const about =
         `Of ${plural(counted, 'kernel')} only the launches of the whole run are known ` +
         '(record with --activity for more): the range does not apply to them.';
-    const command = reportCommand(view, () => `--kernels${rangeOptions(view)} --top all`);
+    const command = reportCommand(view, () => `--analysis kernels${rangeOptions(view)} --top all`);
     return h('div', {}, table.element, counted > 0 && note(about), command);
 }

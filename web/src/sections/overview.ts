@@ -67,6 +67,6 @@ function processes(view: View): HTMLElement {
         'div',
         {},
         table.element,
-        reportCommand(view, () => '--processes'),
+        reportCommand(view, () => '--analysis processes'),
     );
 }

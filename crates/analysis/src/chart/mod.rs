@@ -5,6 +5,7 @@ mod smi;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -15,7 +16,7 @@ use crate::timeline::{Bins, Effect, MemoryTimelines, PathKey, Timeline};
 use crate::{File, Filter, NoMatch, Played, first_ns};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::progress::SharedProgress;
-use gpuprobe_os::regular::read_text;
+use gpuprobe_os::regular::{open_input, read_text};
 use gpuprobe_os::say;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_report::memleak::{SiteGroups, stack_of};
@@ -40,7 +41,7 @@ pub enum PlotBy {
 /// What a chart shows.
 #[derive(Clone, Debug)]
 pub struct ChartConfig {
-    /// The recording or export.
+    /// The recording or export, or a usage report that was made earlier, which is shown as it is.
     pub file: PathBuf,
     /// Part of the file to show.
     pub filter: Filter,
@@ -50,10 +51,6 @@ pub struct ChartConfig {
     pub top: usize,
     /// File with `nvidia-smi`'s samples; `None` if there is none.
     pub smi: Option<PathBuf>,
-    /// A usage report that was made earlier, which is shown instead.
-    pub usage: Option<PathBuf>,
-    /// Title above the chart; `None` for the run of the recording, if there is one.
-    pub title: Option<String>,
 }
 
 /// An area of the stack.
@@ -144,14 +141,24 @@ impl Chart {
 ///
 /// Returns an error if a file cannot be read, or has nothing of what is selected.
 pub fn read(config: &ChartConfig, progress: &SharedProgress) -> Result<Chart> {
-    let mut chart = match &config.usage {
-        Some(path) => of_usage(&text(path)?, path)?,
-        None => of_file(&config.file, config, progress)?,
-    };
-    if config.title.is_some() {
-        chart.title.clone_from(&config.title);
+    let path = &config.file;
+    let usage = (!is_database(path)).then(|| read_text(path).ok()).flatten();
+    let usage = usage.and_then(|text| of_usage(&text));
+    let is_whole = config.filter == Filter::default() && config.smi.is_none();
+    match usage {
+        None => of_file(path, config, progress),
+        Some(chart) if is_whole => Ok(chart),
+        Some(_) => bail!(
+            "{} is a usage report, which is drawn as it is; plot the recording",
+            path.display()
+        ),
     }
-    Ok(chart)
+}
+
+fn is_database(path: &Path) -> bool {
+    let mut begin = [0; 6];
+    let read = open_input(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == *b"SQLite"
 }
 
 fn text(path: &Path) -> Result<String> {
@@ -275,19 +282,10 @@ struct HeldSite {
     keys: Vec<PathKey>,
 }
 
-/// The chart of a report by `gpuprobe report --analysis usage`, in any format.
-///
-/// # Errors
-///
-/// Returns an error if it is none.
-pub fn of_usage(text: &str, path: &Path) -> Result<Chart> {
+/// The chart of a report by `gpuprobe report --analysis usage`, in any format; `None` if it is none.
+pub fn of_usage(text: &str) -> Option<Chart> {
     let rows: Vec<_> = text.lines().filter_map(numbers).collect();
-    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-        bail!(
-            "{} is no report of `gpuprobe report --analysis usage`",
-            path.display()
-        );
-    };
+    let (first, last) = (rows.first()?, rows.last()?);
     let mut timeline = Timeline::new(&Bins::between(first[0], last[0], BINS));
     let mut peak = (first[0], first[1]);
     for &[time, total, ref parts @ ..] in &rows {
@@ -303,7 +301,7 @@ pub fn of_usage(text: &str, path: &Path) -> Result<Chart> {
     }
     timeline.finish();
     let labels = ["with call stack", "without call stack", "driver"].map(str::to_owned);
-    Ok(Chart {
+    Some(Chart {
         peak: Some((seconds(peak.0), peak.1 as f64)),
         leaked: Some(last[1] as f64).filter(|&bytes| bytes > 0.0),
         ..Chart::of(&timeline, labels.into(), Some)
@@ -347,8 +345,8 @@ mod tests {
         ] {
             assert_eq!(numbers(line), None, "{line}");
         }
-        assert!(of_usage("nothing\n", Path::new("file")).is_err());
-        let made = of_usage("time\n0,8,8,0,0\n1000000000,3,3,0,0\n", Path::new("file")).unwrap();
+        assert!(of_usage("nothing\n").is_none());
+        let made = of_usage("time\n0,8,8,0,0\n1000000000,3,3,0,0\n").unwrap();
         assert_eq!((made.peak, made.leaked), (Some((0.0, 8.0)), Some(3.0)));
     }
 }

@@ -26,8 +26,6 @@ pub struct Facts {
     pub command: Vec<String>,
     /// Command line of gpuprobe.
     pub command_line: Vec<String>,
-    /// Create empty tables for data that was not recorded, for readers that require them.
-    pub all_tables: bool,
     /// Further keys and values.
     pub notes: Vec<(&'static str, String)>,
 }
@@ -41,15 +39,13 @@ impl Facts {
             kinds: KindSet::default(),
             command: Vec::new(),
             command_line: Vec::new(),
-            all_tables: false,
             notes: Vec::new(),
         }
     }
 
     /// Creates the tables that do not depend on events.
     pub(super) fn write(&self, tables: &mut Tables<'_>) -> Result<()> {
-        let lazy = if self.all_tables { schema::LAZY } else { "" };
-        for list in [schema::CORE_TABLES, schema::OURS, lazy] {
+        for list in [schema::CORE_TABLES, schema::OURS] {
             schema::tables(list).try_for_each(|(table, _)| tables.create(table))?;
         }
         let [major, minor, micro] = SCHEMA_VERSION;

@@ -20,7 +20,7 @@ use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Allocation, Allocator, CallSite, Process};
-use gpuprobe_model::stack::{Frame, Language, Location, ModuleId, Symbolize};
+use gpuprobe_model::stack::{Frame, Location, ModuleId, Symbolize};
 use gpuprobe_stacks::cuda;
 
 /// Sums of what is not listed.
@@ -505,9 +505,6 @@ pub(crate) fn judge_largest(
 
 /// The frames of a stack that are shown, and the number of outer ones omitted.
 pub fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
-    if view.stacks_native {
-        frames.retain(|frame| frame.language == Language::Native);
-    }
     if !view.full_stacks {
         frames.drain(..cuda::own_frames(&frames, cuda::is_own));
     }

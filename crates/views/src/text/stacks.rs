@@ -22,9 +22,8 @@ const INDENT: usize = 6;
 
 /// The lines of the stack of a site, `max` at most if it is folded.
 pub(super) fn lines(site: &SiteReport, view: &View, layout: Layout, max: usize) -> Vec<String> {
-    let is_whole = view.full_stacks || view.stacks_native;
     let cut = (!site.complete).then(|| dim(UNKNOWN_CALLER));
-    if let Some(stack) = site.folded.as_ref().filter(|_| !is_whole) {
+    if let Some(stack) = site.folded.as_ref().filter(|_| !view.full_stacks) {
         let max = max.saturating_sub(cut.iter().len());
         let mut lines = folded(stack, site.variants, view.depth, layout, max);
         lines.extend(cut);

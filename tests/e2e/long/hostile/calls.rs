@@ -185,8 +185,8 @@ fn root_hostile_program_does_no_harm() {
         &["report", &files[0]] as &[&str],
         &["report", &files[0], "--analysis", "watermark", "--host"],
         &["report", &files[0], "--analysis", "leakage", "--group"],
-        &["report", &files[0], "--kernels"],
-        &["report", &files[0], "--copies"],
+        &["report", &files[0], "--analysis=kernels"],
+        &["report", &files[0], "--analysis=copies"],
         &["replay", &files[0]],
     ] {
         let output = Command::new(BINARY).args(arguments).output().unwrap();

@@ -256,11 +256,7 @@ fn root_keys_write_a_flame_graph_and_a_recording() {
     assert!(text.contains(&size(6 << 20)), "{text}");
     // It is played with the same screens.
     let file = file.to_str().unwrap();
-    let screen = Screen::start(
-        (120, 24),
-        &["top", "--replay", file, "--speed", "1000x"],
-        &[],
-    );
+    let screen = Screen::start((120, 24), &["top", file, "--speed", "1000x"], &[]);
     screen.line(&[&pid, &size(6 << 20)]);
     screen.press(&["{"]);
     screen.press(&["Space"]);
