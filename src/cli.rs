@@ -26,6 +26,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use gpuprobe_analysis::NoMatch;
@@ -107,8 +108,8 @@ pub fn main() -> ExitCode {
         _ => words,
     };
     let words = spelled_out(words);
-    let matches = command(lists_all(&words)).try_get_matches_from(words);
-    let matches = matches.unwrap_or_else(|error| removed::explain(error).exit());
+    let matches = command(lists_all(&words)).try_get_matches_from(&words);
+    let matches = matches.unwrap_or_else(|error| explain(error, &words).exit());
     options::check(&matches);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.action {
@@ -145,6 +146,20 @@ fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
     };
     words.splice(1..1, inserted.iter().map(OsString::from));
     words
+}
+
+/// `error`, or what there is to say of an option that was removed, or of a first word that is no subcommand.
+fn explain(error: clap::Error, words: &[OsString]) -> clap::Error {
+    let first = words
+        .get(1)
+        .filter(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    let is_wrong = error.kind() == ErrorKind::UnknownArgument && first.is_some();
+    // Where there is COMMAND, clap takes a mistyped subcommand for an argument.
+    let usage = "gpuprobe [OPTIONS] [-- <COMMAND>...]\n       gpuprobe <COMMAND>";
+    let command = Command::new("gpuprobe").override_usage(usage);
+    let command = command.subcommands(Cli::command().get_subcommands().cloned());
+    let of_word = is_wrong.then(|| command.try_get_matches_from(words).err());
+    removed::explain(of_word.flatten().unwrap_or(error))
 }
 
 /// Whether a mode is asked for.
@@ -260,6 +275,26 @@ mod tests {
             if cfg!(feature = "live") {
                 assert!(command(false).try_get_matches_from(words(meant)).is_ok());
             }
+        }
+    }
+
+    #[test]
+    fn a_mistyped_subcommand_is_named() {
+        for (typed, wanted) in [
+            ("reprot f", "'report'"),
+            ("report a b c", "unexpected argument 'b'"),
+            ("report f --kernels", "--analysis kernels"),
+            ("--memlaek", "'--memleak'"),
+        ] {
+            let line = format!("gpuprobe {typed}");
+            let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let error = command(false).try_get_matches_from(&words);
+            let said = error.map_or_else(
+                |error| explain(error, &words).to_string(),
+                |_| String::new(),
+            );
+            let is_said = said.contains(wanted) || cfg!(not(feature = "live"));
+            assert!(is_said, "{typed}: {said}");
         }
     }
 

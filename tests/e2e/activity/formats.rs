@@ -69,7 +69,7 @@ fn root_text_has_every_activity_record_and_the_sums() {
 #[test]
 fn root_json_of_all_modes_has_each_record_and_matches_the_schema() {
     let all = ["--memleak", "--cudatrace", "--bandwidth-util", "--activity"];
-    let setup = live().modes(all).args(["--per-call", "--per-record"]);
+    let setup = live().modes(all).args(["--per-call"]);
     let (mut gpuprobe, pid) = setup.interval("50ms").started();
     gpuprobe.talk.play(WORK);
     let modes = all.map(|mode| mode.trim_start_matches('-').replace('-', "_"));
