@@ -1,4 +1,7 @@
-//! Options of the last version. For one release, the error says what takes their place.
+//! Options of the last version. For one release, those with another name are understood, and for the others the error
+//! says what takes their place.
+
+use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -37,15 +40,7 @@ const REMOVED: &[(&str, &str)] = &[
         "--rotate",
         "recording stops at --max-file-size, and tracing with reports continues; for a new file, record again",
     ),
-    ("--kernels", "take --analysis kernels"),
-    ("--copies", "take --analysis copies"),
-    ("--calls", "take --analysis calls"),
-    ("--waits", "take --analysis waits"),
-    ("--nvtx", "take --analysis nvtx"),
-    ("--processes", "take --analysis processes"),
-    ("--summary", "leave it out, or take --analysis summary"),
     ("--fail-on", "take --fail-on-leak"),
-    ("--per-record", "take --per-call"),
     ("--activity-summary", "take --activity, which reports sums"),
     ("--scroll", "take | cat, and --color always for colours"),
     ("--max-size", "take --min-size, or --format json and jq"),
@@ -53,8 +48,6 @@ const REMOVED: &[(&str, &str)] = &[
         "--stacks-native",
         "take --full-stacks, which has native frames beside Python's",
     ),
-    ("--usage", "take gpuprobe plot FILE, whatever the file is"),
-    ("--replay", "take gpuprobe top FILE"),
     ("--title", "the title is the command, the GPU and the date"),
     (
         "--width",
@@ -81,6 +74,35 @@ const REMOVED: &[(&str, &str)] = &[
         "the largest call sites of a process have series of their own",
     ),
 ];
+
+/// Names that options had, and those that they have; none where the option may be left out.
+const RENAMED: &[(&str, &str)] = &[
+    ("--kernels", "--analysis=kernels"),
+    ("--copies", "--analysis=copies"),
+    ("--calls", "--analysis=calls"),
+    ("--waits", "--analysis=waits"),
+    ("--nvtx", "--analysis=nvtx"),
+    ("--processes", "--analysis=processes"),
+    ("--summary", "--analysis=summary"),
+    ("--per-record", "--per-call"),
+    ("--usage", ""),
+    ("--replay", ""),
+];
+
+/// `words` with the names that options have now; those of a command stay.
+pub(super) fn renamed(words: Vec<OsString>) -> Vec<OsString> {
+    let mut is_ours = true;
+    let mut name = |word: OsString| {
+        is_ours &= word != "--";
+        let known = RENAMED.iter().find(|(old, _)| is_ours && word == *old);
+        known.map_or(word, |(_, new)| OsString::from(new))
+    };
+    let words = words.into_iter().map(|word| (!word.is_empty(), name(word)));
+    words
+        .filter(|(was_there, word)| !was_there || !word.is_empty())
+        .map(|(_, word)| word)
+        .collect()
+}
 
 /// `error`, or where it is about an option that was removed, one that says what takes its place.
 pub(super) fn explain(error: clap::Error) -> clap::Error {
@@ -114,11 +136,8 @@ mod tests {
             "serve --push-host a",
             "report f --export-tsv dir",
             "record --max-file-size 1G --rotate 2 -- app",
-            "report f --kernels",
             "explain f --fail-on growing",
-            "--activity --per-record -- app",
             "serve --config=f",
-            "top --replay f",
         ] {
             let words = format!("gpuprobe {line}");
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
@@ -130,6 +149,16 @@ mod tests {
             assert_eq!(said, format!("error: {option} was removed: {instead}\n"));
             assert_eq!(error.exit_code(), 2, "{line}");
         }
+        let of = |line: &str| {
+            let words = renamed(line.split(' ').map(OsString::from).collect());
+            words.join(" ".as_ref()).into_string().unwrap()
+        };
+        assert_eq!(
+            of("gpuprobe report f --kernels"),
+            "gpuprobe report f --analysis=kernels"
+        );
+        assert_eq!(of("gpuprobe top --replay f"), "gpuprobe top f");
+        assert_eq!(of("gpuprobe -- app --calls"), "gpuprobe -- app --calls");
         let other = Cli::try_parse_from(["gpuprobe", "--otl"]).unwrap_err();
         assert!(explain(other).to_string().contains("'--otl'"));
     }

@@ -31,8 +31,8 @@ use finder::Finder;
 use gpuprobe_cuda::Layer;
 use gpuprobe_stacks::helper::{FileReader, Opener};
 
-/// How long a process is held at most, whatever hangs.
-const MAX_HOLD: Duration = Duration::from_secs(5);
+/// How long a process is held at most, whatever hangs. Perf-event uprobes take the kernel seconds.
+const MAX_HOLD: Duration = Duration::from_secs(30);
 /// Late processes that are remembered; beyond, those that have ended are forgotten.
 const MAX_LATE: usize = 4096;
 /// How long the last steps of a session wait for the probes to be detached. The kernel needs some 50 ms; on a host where
