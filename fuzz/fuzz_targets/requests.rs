@@ -1,4 +1,4 @@
-//! Any bytes as requests over HTTP, and as messages between the processes of `gpuprobe serve`.
+//! Any bytes as requests to `gpuprobe serve` over HTTP.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -18,7 +18,6 @@ mod recorder;
 mod run;
 mod samples;
 mod screen;
-mod serving;
 mod signals;
 mod sink;
 mod stacks;
@@ -41,13 +40,13 @@ use gpuprobe_views::profile::ProfileConfig;
 
 use gpuprobe_top::ScreenConfig;
 
+pub use crate::serve::ServeConfig;
 pub use collector::CollectorSettings;
 pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;
 pub use name::RecordingName;
 pub use run::run;
-pub use serving::ServeConfig;
 
 /// The processes to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use gpuprobe_os::proc;
 use gpuprobe_report::metrics::OwnUse;
 
-/// Use of this process and its children: readers, and the HTTP process.
+/// Use of this process and its children, the readers.
 pub(super) fn own_use(start: Duration) -> OwnUse {
     let mut used = OwnUse {
         start,

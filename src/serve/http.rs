@@ -11,10 +11,8 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
-use super::ServerSettings;
-use super::asking::Documents;
-use super::protocol::ServedDocument;
-use super::status;
+use super::documents::{Documents, ServedDocument};
+use super::{Listen, ServeConfig, status};
 use gpuprobe_views::metrics::{OPENMETRICS, PROMETHEUS};
 
 /// Maximum time of a document; later, the client is told to come again.
@@ -76,11 +74,13 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(settings: &ServerSettings, documents: Documents) -> Self {
+    pub(super) fn new(config: &ServeConfig, documents: Documents) -> Self {
+        let is_open = config.token.is_none() && config.tls.is_none();
+        let is_ip = matches!(config.listen, Listen::Ip(_));
         Self {
             documents: Arc::new(documents),
-            token: settings.token.clone(),
-            is_loopback: settings.is_loopback,
+            token: config.token.clone(),
+            is_loopback: is_ip && is_open && config.listen.is_local(),
             served: Mutex::default(),
         }
     }

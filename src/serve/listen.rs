@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -117,9 +117,13 @@ pub struct BoundSocket {
     pub address: Listen,
 }
 
-impl AsFd for BoundSocket {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.socket.as_fd()
+impl BoundSocket {
+    /// The same socket, which does not remove the file.
+    ///
+    /// # Errors
+    /// Returns the system's error if too many files are open.
+    pub(super) fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
     }
 }
 

@@ -1,82 +1,131 @@
-//! `gpuprobe serve`: answers over HTTP, from a process of its own.
+//! `gpuprobe serve`: answers over HTTP, from a thread of its own.
 //!
-//! The process that traces opens the listening socket and starts the HTTP process, which has no capability, can
-//! open no file and make no socket ([`gpuprobe_os::confined::confine_server`]). Whatever it answers it asks the
-//! tracing process for, one document at a time, and keeps each for a moment: a hundred clients cost one
-//! document. The tracing process answers between two reads of the rings ([`crate::live`]).
+//! The thread has no capability. Whatever it answers it asks the event loop for, one document at a time, and keeps each
+//! for a moment: a hundred clients cost one document. The event loop answers between two reads of the rings
+//! ([`crate::live`]) and waits for nobody.
 
-mod asking;
 mod connections;
+mod documents;
 mod http;
 pub(crate) mod listen;
-pub(crate) mod protocol;
 mod status;
 mod stream;
 pub(crate) mod tls;
 #[cfg(any(test, fuzzing))]
 pub mod untrusted;
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use gpuprobe_os::channel::Channel;
-use gpuprobe_os::confined;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use anyhow::{Context, Result};
+use gpuprobe_os::privileges;
+use gpuprobe_report::metrics::MetricLimits;
 use nix::libc;
 use tokio::runtime::Builder;
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::time::{Instant, sleep_until};
+use tokio_rustls::TlsAcceptor;
 
-use asking::Documents;
+use documents::Documents;
+pub(crate) use documents::{Answer, DocumentRequest, ServedDocument, SessionStatus};
 use http::Site;
+use listen::BoundSocket;
 pub use listen::{Listen, Listener};
-pub use protocol::{ServerSettings, TlsMaterial};
 
-/// The first argument by which our executable is asked to be the HTTP process.
-pub(crate) const ARGUMENT: &str = "__serve";
-
-/// Limit of the process's own memory, bytes.
-const MEMORY: u64 = 256 << 20;
 /// Niceness: tracing comes first.
 const NICE: i32 = 10;
 
-/// Runs as the HTTP process if our executable was started as one; returns its exit status.
-pub fn serve_if_asked() -> Option<ExitCode> {
-    if std::env::args().nth(1)? != ARGUMENT {
-        return None;
+/// Settings of `gpuprobe serve`.
+#[derive(Clone)]
+pub struct ServeConfig {
+    /// The address to listen on.
+    pub listen: Listen,
+    /// Certificates and keys, if connections use TLS.
+    pub tls: Option<TlsAcceptor>,
+    /// The bearer token that requests need, if any.
+    pub token: Option<String>,
+    /// Limits on the number of series.
+    pub limits: MetricLimits,
+}
+
+impl std::fmt::Debug for ServeConfig {
+    /// Without secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServeConfig")
+            .field("listen", &self.listen)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
-    let served = serve().map_err(|error| gpuprobe_os::say(format_args!("serve: {error:#}")));
-    Some(served.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-fn serve() -> Result<()> {
-    let end: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
-    let channel = Channel::from(end);
-    let message = channel.receive(true, &mut None)?;
-    let settings: ServerSettings = serde_json::from_slice(&message.bytes)?;
-    let Some(socket) = message.file else {
-        bail!("no socket was sent");
-    };
-    yield_to_tracing();
-    // Before the system calls are restricted: the runtime makes sockets of its own.
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the event loop")?;
-    let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
-    let end = OwnedFd::from(channel);
-    fcntl(&end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    confined::confine_server(MEMORY)?;
-    runtime.block_on(async {
-        let listener = Listener::of(socket.into(), settings.is_unix)?;
-        let documents = Documents::new(end)?;
-        let site = Arc::new(Site::new(&settings, documents));
-        connections::accept(listener, tls, site).await
-    })
+/// The HTTP thread, seen from the event loop.
+pub(crate) struct Serving {
+    requests: Receiver<DocumentRequest>,
+    /// Kept to remove the file of a Unix socket in the end.
+    socket: BoundSocket,
+    has_tls: bool,
+    /// When the next request is looked at.
+    not_before: Instant,
 }
 
-/// Lowers the priority of this process.
+impl Serving {
+    /// Starts the thread, which ends with the process.
+    ///
+    /// # Errors
+    /// Returns an error if the thread or its event loop cannot be started.
+    pub(crate) fn start(config: &ServeConfig, socket: BoundSocket) -> Result<Self> {
+        let (sender, requests) = channel(1);
+        let site = Arc::new(Site::new(config, Documents::new(sender)));
+        let (tls, listening) = (config.tls.clone(), socket.try_clone()?);
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot start the event loop of HTTP")?;
+        let is_unix = matches!(socket.address, Listen::Unix(_));
+        let serve = async move {
+            let listener = Listener::of(listening, is_unix)?;
+            connections::accept(listener, tls, site).await
+        };
+        let named = thread::Builder::new().name("gpuprobe-serve".to_owned());
+        let thread = named.spawn(move || {
+            privileges::keep_only_here(&[]);
+            yield_to_tracing();
+            if let Err(error) = runtime.block_on(serve) {
+                gpuprobe_os::say(format_args!("serve: {error:#}"));
+            }
+        });
+        thread.context("cannot start the thread of HTTP")?;
+        Ok(Self {
+            requests,
+            socket,
+            has_tls: config.tls.is_some(),
+            not_before: Instant::now(),
+        })
+    }
+
+    /// Where it can be reached.
+    pub(crate) fn url(&self) -> String {
+        match (&self.socket.address, self.has_tls) {
+            (address @ Listen::Unix(_), _) => address.to_string(),
+            (address, true) => format!("https://{address}/"),
+            (address, false) => format!("http://{address}/"),
+        }
+    }
+
+    /// Leaves requests alone for this long.
+    pub(crate) fn pause(&mut self, pause: Duration) {
+        self.not_before = Instant::now() + pause;
+    }
+
+    /// The next request.
+    pub(crate) async fn next(&mut self) -> Option<DocumentRequest> {
+        sleep_until(self.not_before).await;
+        self.requests.recv().await
+    }
+}
+
+/// Lowers the priority of this thread.
 fn yield_to_tracing() {
-    // SAFETY: changes the scheduling of this process only.
+    // SAFETY: changes the scheduling of this thread only, which is what 0 stands for on Linux.
     #[allow(unsafe_code)]
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, NICE);

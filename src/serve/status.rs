@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use super::SessionStatus;
 use super::http::Served;
-use super::protocol::SessionStatus;
 
 /// The links of the page, and what is behind them.
 const LINKS: &[(&str, &str)] = &[
@@ -19,8 +19,8 @@ const LINKS: &[(&str, &str)] = &[
         "/debug/pprof/gpu_launches",
         "profile of launches by kernel, pprof",
     ),
-    ("/healthz", "whether the HTTP process answers"),
-    ("/readyz", "whether the tracing process answers"),
+    ("/healthz", "whether HTTP is answered"),
+    ("/readyz", "whether tracing goes on"),
 ];
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\

@@ -10,20 +10,23 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-use super::TlsMaterial;
-
-/// The acceptor of TLS connections.
+/// The acceptor of TLS connections: of this chain of certificates, the server's own first, its private key, and the
+/// authorities of clients, if these need a certificate; all PEM.
 ///
 /// # Errors
 /// Returns an error if a certificate or the key is not one, or they do not belong together.
-pub(super) fn acceptor(material: &TlsMaterial) -> Result<TlsAcceptor> {
-    let chain = certificates(&material.certificate).context("--tls-cert")?;
-    let key = PrivateKeyDer::from_pem_slice(material.key.as_bytes());
+pub(crate) fn acceptor(
+    certificate: &str,
+    key: &str,
+    client_authorities: Option<&str>,
+) -> Result<TlsAcceptor> {
+    let chain = certificates(certificate).context("--tls-cert")?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
     let key = key.context("--tls-key has no private key")?;
     let provider = Arc::new(ring::default_provider());
     let versions = ServerConfig::builder_with_provider(Arc::clone(&provider));
     let server = versions.with_safe_default_protocol_versions()?;
-    let server = match &material.client_authorities {
+    let server = match client_authorities {
         None => server.with_no_client_auth(),
         Some(authorities) => {
             let mut roots = RootCertStore::empty();
@@ -41,17 +44,9 @@ pub(super) fn acceptor(material: &TlsMaterial) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-pub(super) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
     let all = CertificateDer::pem_slice_iter(pem.as_bytes());
     let all: Vec<_> = all.collect::<Result<_, _>>()?;
     anyhow::ensure!(!all.is_empty(), "there is no certificate in it");
     Ok(all)
-}
-
-/// Checks the certificates and the key.
-///
-/// # Errors
-/// As for the acceptor that they are for.
-pub(crate) fn check(material: &TlsMaterial) -> Result<()> {
-    acceptor(material).map(drop)
 }

@@ -2,20 +2,19 @@
 //! expected; a panic or a hang is a bug. No part of the program.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpuprobe_report::metrics::MetricLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::runtime::Builder;
+use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::timeout;
 
-use super::asking::{Documents, read_answer};
+use super::documents::{DocumentRequest, Documents};
 use super::http::Site;
-use super::protocol::{self, LAST, ServedDocument};
 use super::stream::RequestTimes;
-use super::{ServerSettings, connections};
+use super::{Listen, ServeConfig, connections};
 
 /// Nothing takes longer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -27,14 +26,12 @@ const ANSWERS: usize = 1 << 20;
 pub struct Tried {
     /// Answers that a client got.
     pub answers: usize,
-    /// Documents that the tracing process was asked for on its behalf.
+    /// Documents that the event loop was asked for on its behalf.
     pub documents: usize,
-    /// Messages between the processes that were understood.
-    pub messages: usize,
 }
 
 /// Takes `bytes` for all that comes from elsewhere: the first two are the length of what a client sends, behind
-/// which is a document of the tracing process. All of it is read as a message of either process, too.
+/// which is a document of the event loop.
 ///
 /// # Errors
 /// Returns the system's error if no connection can be made, or `TimedOut` if an answer takes too long.
@@ -47,29 +44,20 @@ pub fn try_requests(bytes: &[u8]) -> io::Result<Tried> {
     let (request, document) = rest.split_at(length.min(rest.len()));
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answered = async { timeout(LIMIT, answered(request, document)).await };
-    let mut tried = runtime.block_on(answered)??;
-    tried.messages = usize::from(protocol::asked(rest).is_ok())
-        + usize::from(serde_json::from_slice::<ServerSettings>(rest).is_ok())
-        + usize::from(runtime.block_on(read_answer(&mut &*rest)).is_ok());
-    Ok(tried)
+    runtime.block_on(answered)?
 }
 
 /// Sends `request` to a server whose documents are all `document`, and counts the answers.
 async fn answered(request: &[u8], document: &[u8]) -> io::Result<Tried> {
-    let (end, other) = UnixStream::pair()?;
-    end.set_nonblocking(true)?;
-    other.set_nonblocking(true)?;
-    let tracing = tokio::spawn(trace(
-        tokio::net::UnixStream::from_std(other)?,
-        document.to_vec(),
-    ));
-    let settings = ServerSettings {
-        is_unix: false,
-        is_loopback: true,
-        token: None,
+    let (sender, requests) = channel(1);
+    let tracing = tokio::spawn(trace(requests, document.to_vec()));
+    let config = ServeConfig {
+        listen: Listen::default(),
         tls: None,
+        token: None,
+        limits: MetricLimits::default(),
     };
-    let site = Arc::new(Site::new(&settings, Documents::new(OwnedFd::from(end))?));
+    let site = Arc::new(Site::new(&config, Documents::new(sender)));
     let (client, server) = duplex(ANSWERS);
     let times = Arc::new(RequestTimes::new());
     let serving = tokio::spawn(async move {
@@ -93,27 +81,15 @@ async fn answered(request: &[u8], document: &[u8]) -> io::Result<Tried> {
     Ok(Tried {
         answers: begins.count(),
         documents,
-        messages: 0,
     })
 }
 
-/// The tracing process. Returns the number of documents it was asked for.
-async fn trace(mut channel: tokio::net::UnixStream, document: Vec<u8>) -> usize {
+/// The event loop. Returns the number of documents it was asked for.
+async fn trace(mut requests: Receiver<DocumentRequest>, document: Vec<u8>) -> usize {
     let mut asked = 0;
-    while let Ok(length) = channel.read_u32_le().await {
-        let mut message = vec![0; usize::try_from(length).unwrap_or(0)];
-        let whole = channel.read_exact(&mut message).await;
-        let known = protocol::asked(&message).is_ok_and(|one| ServedDocument::ALL.contains(&one));
-        assert!(
-            whole.is_ok() && known,
-            "the HTTP process asks for documents only"
-        );
+    while let Some(request) = requests.recv().await {
         asked += 1;
-        let length = u32::try_from(1 + document.len()).unwrap_or(1).to_le_bytes();
-        let answer = [&length[..], &[LAST], &document].concat();
-        if channel.write_all(&answer).await.is_err() {
-            break;
-        }
+        request.answer(Ok(document.clone()));
     }
     asked
 }
@@ -134,7 +110,7 @@ mod tests {
     use super::corpus::{inputs, replay};
     use super::*;
 
-    /// What clients and the processes of `gpuprobe serve` send.
+    /// What clients send.
     #[test]
     fn the_corpus_is_answered() {
         let tried = replay("requests", |bytes| try_requests(bytes).unwrap());
@@ -144,8 +120,6 @@ mod tests {
             answers > 10 && documents > 3,
             "{answers} answers, {documents} documents"
         );
-        let messages = sum(|one| one.messages);
-        assert!(messages > 4, "{messages} messages");
     }
 
     proptest! {

@@ -48,23 +48,6 @@ pub fn confine(confinement: &Confinement) -> Result<()> {
     limit(Resource::RLIMIT_FSIZE, 0)?;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     limit(Resource::RLIMIT_NOFILE, hard.min(FILES))?;
-    restrict(confinement)
-}
-
-/// Confines a process that answers connections to a listening socket that it has received. Its standard error
-/// may be a file.
-///
-/// # Errors
-/// Returns the kernel's error.
-pub fn confine_server(data_bytes: u64) -> Result<()> {
-    restrict(&Confinement {
-        data_bytes,
-        kept: &[],
-        opens_files: false,
-    })
-}
-
-fn restrict(confinement: &Confinement) -> Result<()> {
     end_with_parent()?;
     ignore_signals()?;
     limit(Resource::RLIMIT_DATA, confinement.data_bytes)?;

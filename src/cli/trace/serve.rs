@@ -16,7 +16,7 @@ use super::target::TargetArgs;
 use crate::live::{self, ServeConfig, TraceConfig};
 use crate::probe::StackMode;
 use crate::serve::listen::check_access;
-use crate::serve::{Listen, TlsMaterial, tls};
+use crate::serve::{Listen, tls};
 use gpuprobe_cuda::Modes;
 use gpuprobe_report::metrics::MetricLimits;
 
@@ -89,15 +89,13 @@ impl ServeArgs {
         let has_tls = self.tls_cert.is_some();
         check_access(&self.listen, has_tls, has_proof, self.insecure_listen)?;
         let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some(TlsMaterial {
-                certificate: text_of(certificate)?,
-                key: text_of(key)?,
-                client_authorities: self.client_ca.as_deref().map(text_of).transpose()?,
-            }),
+            (Some(certificate), Some(key)) => {
+                let authorities = self.client_ca.as_deref().map(text_of).transpose()?;
+                let (certificate, key) = (text_of(certificate)?, text_of(key)?);
+                Some(tls::acceptor(&certificate, &key, authorities.as_deref())?)
+            }
             _ => None,
         };
-        // Before anything is traced.
-        tls.as_ref().map(tls::check).transpose()?;
         Ok(ServeConfig {
             listen: self.listen.clone(),
             tls,

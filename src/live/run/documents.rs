@@ -7,11 +7,10 @@ use anyhow::Result;
 use tokio::time::Instant;
 
 use super::super::own_use::{own_use, start, thread_cpu};
-use super::super::serving::{Answer, DocumentRequest, ServeConfig};
 use super::Run;
 use crate::live::announce;
 use crate::live::stacks::StackState;
-use crate::serve::protocol::{ServedDocument, SessionStatus};
+use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, SessionStatus};
 use gpuprobe_model::clock;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::say;
@@ -69,7 +68,7 @@ impl DocumentState {
 }
 
 impl Run<'_> {
-    /// Answers the HTTP process.
+    /// Answers the HTTP thread.
     ///
     /// # Errors
     /// Returns an error if the rings cannot be read.

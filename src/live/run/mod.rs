@@ -24,7 +24,6 @@ use super::guard::Guard;
 use super::incidents;
 use super::output::{Output, OutputReader};
 use super::samples::Samples;
-use super::serving::{DocumentRequest, Serving};
 use super::signals::{StopSignals, pass_on};
 use super::sink::Sink;
 use super::top::TopSession;
@@ -33,6 +32,7 @@ use crate::host::exit::AwaitedProcess;
 use crate::host::process;
 use crate::live::discovery::{Found, resume};
 use crate::probe::Rings;
+use crate::serve::{DocumentRequest, Serving};
 use documents::DocumentState;
 use gpuprobe_engine::HostInfo;
 use gpuprobe_model::clock::WallClock;
@@ -111,7 +111,7 @@ pub(super) struct Run<'a> {
     /// Exits of processes were lost since the last search for ended processes, at `searched`.
     lacks_ends: bool,
     searched: Instant,
-    /// The HTTP process, and what it is answered with.
+    /// The HTTP thread, and what it is answered with.
     serving: Option<Serving>,
     served: Option<DocumentState>,
     /// Names of functions are not waited for any longer than this.
@@ -336,7 +336,7 @@ async fn after(duration: Option<Duration>) {
     }
 }
 
-/// The next request of the HTTP process; never, if nothing is served.
+/// The next request of the HTTP thread; never, if nothing is served.
 async fn request(serving: &mut Option<Serving>) -> Option<DocumentRequest> {
     match serving {
         Some(serving) => serving.next().await,

@@ -7,7 +7,6 @@ use super::super::hook::Hooks;
 use super::super::incidents::AnnouncedIncidents as ReportedIncidents;
 use super::super::output::Output;
 use super::super::samples::Samples;
-use super::super::serving::Serving;
 use super::super::sink::Sink;
 use super::super::stacks::StackState;
 use super::super::top::TopSession;
@@ -19,6 +18,7 @@ use crate::host::host_info::ProcFs;
 use crate::host::process::ProcessHandle;
 use crate::live::discovery::{Order, Orders};
 use crate::probe::{Probe, Rings, StackMode};
+use crate::serve::Serving;
 use anyhow::{Context, Result};
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
@@ -42,7 +42,8 @@ impl<'a> Run<'a> {
         let profiles = Outputs::open(&config.profiles, None)?;
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
         let processes = processes(&config.target)?;
-        let serving = config.serve.as_ref().map(Serving::start).transpose()?;
+        let listen = config.serve.as_ref().map(|serve| serve.listen.bind());
+        let socket = listen.transpose()?;
         // The helpers start while the BPF programs are loaded.
         let (reader, memory) = readers();
         let clock = WallClock::now();
@@ -59,6 +60,11 @@ impl<'a> Run<'a> {
         let start = |command| Hooks::start(command, config.as_root);
         let hooks = config.on_oom.clone().map(start).transpose();
         let hooks = hooks.inspect_err(|_| sink.input_recorder.discard())?;
+        // After the last fork, which would have its connections, too.
+        let served = config.serve.as_ref().zip(socket);
+        let serving = served.map(|(config, socket)| Serving::start(config, socket));
+        let serving = serving.transpose();
+        let serving = serving.inspect_err(|_| sink.input_recorder.discard())?;
         Ok(Self {
             config,
             output,

@@ -18,7 +18,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// A running `gpuprobe serve`.
 pub(crate) struct Served {
     pub(crate) child: Guarded,
-    pub(crate) stderr: Transcript,
+    /// Read for as long as it runs.
+    _stderr: Transcript,
     /// `http://127.0.0.1:PORT/`, or the path of a Unix socket.
     pub(crate) url: String,
 }
@@ -76,7 +77,11 @@ impl Served {
         let stderr = Transcript::of(child.streams().stderr.take().expect("a pipe"));
         let line = stderr.line_starting("gpuprobe: serving on ");
         let url = line.rsplit_once(' ').unwrap().1.to_owned();
-        Self { child, stderr, url }
+        Self {
+            child,
+            _stderr: stderr,
+            url,
+        }
     }
 
     /// `127.0.0.1:PORT`.

@@ -3,46 +3,32 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
-use std::path::Path;
 use std::process::Command;
 
-use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::harness::child::raw;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::served::{Answer, Served};
-use crate::harness::{Backend, Workload, require_bpf, wait_for};
+use crate::harness::{Backend, Workload, require_bpf};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// The HTTP process of a `gpuprobe serve`.
-fn http_process(pid: u32) -> Option<u32> {
-    let mut all = procfs::process::all_processes().unwrap().flatten();
-    let found = all.find(|process| {
-        let parent = process.stat().map(|stat| stat.ppid);
-        let words = process.cmdline().unwrap_or_default();
-        parent.is_ok_and(|parent| parent == raw(pid).as_raw())
-            && words.get(1).is_some_and(|word| word == "__serve")
-    });
-    found.and_then(|process| u32::try_from(process.pid).ok())
-}
-
-/// Asserts that a process has no capability, can gain none, and has its system calls restricted.
+/// Asserts that the HTTP thread has no capability and can gain none.
 fn assert_no_rights(pid: u32) {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
+    let mut statuses = statuses.map(Result::unwrap);
+    let status = statuses.find(|status| status.starts_with("Name:\tgpuprobe-serve\n"));
+    let status = status.expect("an HTTP thread");
     for line in [
         "CapPrm:\t0000000000000000",
         "CapEff:\t0000000000000000",
         "CapInh:\t0000000000000000",
         "CapAmb:\t0000000000000000",
         "NoNewPrivs:\t1",
-        "Seccomp:\t2",
     ] {
         assert!(status.lines().any(|one| one == line), "{line} in {status}");
     }
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
-    assert!(environment.is_empty());
 }
 
 /// Asserts the status of the answer to each request, as its first line and headers.
@@ -56,11 +42,10 @@ fn assert_statuses(served: &Served, requests: &[(&str, &[&str], u16)]) {
 }
 
 #[test]
-fn root_only_what_reads_is_answered_by_a_process_without_rights() {
+fn root_only_what_reads_is_answered_by_a_thread_without_rights() {
     let workload = Workload::start(Backend::Shared);
     let served = Served::start(&["--pid", &workload.pid.to_string()]);
-    let pid = http_process(served.child.pid()).expect("an HTTP process");
-    assert_no_rights(pid);
+    assert_no_rights(served.child.pid());
     let long = format!("X: {}", "x".repeat(100_000));
     assert_statuses(
         &served,
@@ -79,24 +64,6 @@ fn root_only_what_reads_is_answered_by_a_process_without_rights() {
     );
     assert_eq!(served.request("GET /metrics", &[&long]).status, 431);
     nonsense_is_refused(&served);
-    // As a service manager that ends a service, or a terminal, sends to all of its processes.
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        kill(raw(pid), signal).unwrap();
-    }
-    assert_eq!(served.get("/readyz").status, 200);
-    assert_eq!(http_process(served.child.pid()), Some(pid));
-    kill(raw(pid), Signal::SIGKILL).unwrap();
-    let ended = "gpuprobe: the HTTP process ended";
-    served.stderr.line_starting(ended);
-    let other = wait_for("another HTTP process", || {
-        http_process(served.child.pid()).filter(|other| *other != pid)
-    });
-    assert_eq!(served.get("/readyz").status, 200);
-    // The tracing process takes it along.
-    drop(served);
-    wait_for("its end", || {
-        (!Path::new(&format!("/proc/{other}")).exists()).then_some(())
-    });
 }
 
 fn nonsense_is_refused(served: &Served) {
