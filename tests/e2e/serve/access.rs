@@ -9,23 +9,26 @@ use tempfile::TempDir;
 
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::served::{Answer, Served};
-use crate::harness::{Backend, Workload, require_bpf};
+use crate::harness::{Backend, Workload, require_bpf, wait_for};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// Asserts that the HTTP thread has no capability and can gain none.
 fn assert_no_rights(pid: u32) {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
-    let mut statuses = statuses.map(Result::unwrap);
-    let status = statuses.find(|status| status.starts_with("Name:\tgpuprobe-serve\n"));
-    let status = status.expect("an HTTP thread");
+    // It may have begun just now.
+    let status = wait_for("an HTTP thread", || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
+        let mut settled = statuses
+            .flatten()
+            .filter(|one| one.contains("NoNewPrivs:\t1"));
+        settled.find(|one| one.starts_with("Name:\tgpuprobe-serve\n"))
+    });
     for line in [
         "CapPrm:\t0000000000000000",
         "CapEff:\t0000000000000000",
         "CapInh:\t0000000000000000",
         "CapAmb:\t0000000000000000",
-        "NoNewPrivs:\t1",
     ] {
         assert!(status.lines().any(|one| one == line), "{line} in {status}");
     }
