@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{Mutex, oneshot};
 
@@ -16,8 +15,10 @@ const KEPT_FOR: Duration = Duration::from_millis(500);
 /// A document that the event loop is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServedDocument {
-    /// The state of the session, as [`SessionStatus`].
-    Status,
+    /// Nothing: that there is an answer says that tracing goes on.
+    Ready,
+    /// The page of now, HTML.
+    Page,
     /// Metrics, in the text format of `OpenMetrics`.
     Metrics,
     /// The live report, JSON.
@@ -34,33 +35,6 @@ pub(crate) enum ServedDocument {
 
 /// Their number.
 const DOCUMENTS: usize = ServedDocument::Launches as usize + 1;
-
-/// State of a session, for the status page.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct SessionStatus {
-    /// Version of gpuprobe, as `--version` has it.
-    pub version: String,
-    /// Id of the tracing process.
-    pub pid: u32,
-    /// Time since tracing began, seconds.
-    pub seconds: u64,
-    /// The traced modes, in words.
-    pub modes: Vec<String>,
-    /// The processes that are traced, in words.
-    pub target: String,
-    /// Kind of attachment, as `doctor` names it.
-    pub attached: String,
-    /// Number of probed CUDA libraries.
-    pub libraries: usize,
-    /// Number of probed functions in them.
-    pub functions: usize,
-    /// Number of live traced processes.
-    pub processes: usize,
-    /// Lost events, by what they were about, without those that none was lost of.
-    pub lost: Vec<(String, u64)>,
-    /// Whether a part of the kernel's side is behind.
-    pub is_behind: bool,
-}
 
 /// An answer: a document, or the reason why there is none.
 pub(crate) type Answer = Result<Vec<u8>, String>;

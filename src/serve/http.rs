@@ -1,8 +1,7 @@
 //! Requests and answers. The interface only reads.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -12,7 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
 use super::documents::{Documents, ServedDocument};
-use super::{Listen, ServeConfig, status};
+use super::{Listen, ServeConfig};
 use gpuprobe_views::metrics::{OPENMETRICS, PROMETHEUS};
 
 /// Maximum time of a document; later, the client is told to come again.
@@ -28,7 +27,6 @@ const PPROF: &str = "application/octet-stream";
 /// A resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resource {
-    Home,
     Alive,
     Ready,
     Of(ServedDocument, &'static str),
@@ -36,7 +34,7 @@ enum Resource {
 
 /// Resources by path.
 const RESOURCES: &[(&str, Resource)] = &[
-    ("/", Resource::Home),
+    ("/", Resource::Of(ServedDocument::Page, HTML)),
     ("/healthz", Resource::Alive),
     ("/readyz", Resource::Ready),
     (
@@ -62,15 +60,11 @@ const RESOURCES: &[(&str, Resource)] = &[
     ),
 ];
 
-/// Number of answers by path and status.
-pub(super) type Served = BTreeMap<(&'static str, u16), u64>;
-
 /// The answers to all requests.
 pub(super) struct Site {
     documents: Arc<Documents>,
     token: Option<String>,
     is_loopback: bool,
-    served: Mutex<Served>,
 }
 
 impl Site {
@@ -81,7 +75,6 @@ impl Site {
             documents: Arc::new(documents),
             token: config.token.clone(),
             is_loopback: is_ip && is_open && config.listen.is_local(),
-            served: Mutex::default(),
         }
     }
 
@@ -111,10 +104,6 @@ impl Site {
         if !request.body().is_end_stream() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        let path = found.map_or("other", |(path, _)| path);
-        let status = response.status().as_u16();
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        *served.entry((path, status)).or_default() += 1;
         response
     }
 
@@ -138,19 +127,12 @@ impl Site {
         match resource {
             Resource::Alive => plain(StatusCode::OK, TEXT, Bytes::from_static(b"alive\n")),
             Resource::Ready => {
-                let status = self.documents.get(ServedDocument::Status, false);
+                let status = self.documents.get(ServedDocument::Ready, false);
                 match timeout(READY_WITHIN, status).await {
                     Ok(Ok(_)) => plain(StatusCode::OK, TEXT, Bytes::from_static(b"ready\n")),
                     _ => refused(StatusCode::SERVICE_UNAVAILABLE),
                 }
             }
-            Resource::Home => match self.document(ServedDocument::Status, false).await {
-                Ok(bytes) => {
-                    let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-                    plain(StatusCode::OK, HTML, status::page(&bytes, &served).into())
-                }
-                Err(response) => *response,
-            },
             Resource::Of(ServedDocument::Metrics, _) if !takes_openmetrics(request) => {
                 let metrics = self.document(ServedDocument::Metrics, true).await;
                 metrics.map_or_else(|no| *no, |bytes| plain(StatusCode::OK, PROMETHEUS, bytes))

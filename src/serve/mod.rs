@@ -8,7 +8,6 @@ mod connections;
 mod documents;
 mod http;
 pub(crate) mod listen;
-mod status;
 mod stream;
 pub(crate) mod tls;
 #[cfg(any(test, fuzzing))]
@@ -28,7 +27,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
 use documents::Documents;
-pub(crate) use documents::{Answer, DocumentRequest, ServedDocument, SessionStatus};
+pub(crate) use documents::{Answer, DocumentRequest, ServedDocument};
 use http::Site;
 use listen::BoundSocket;
 pub use listen::{Listen, Listener};

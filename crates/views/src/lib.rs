@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod plot;
 pub mod profile;
 pub mod report;
+pub mod status;
 pub(crate) mod tables;
 pub mod text;
 mod usage;

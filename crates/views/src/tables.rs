@@ -48,7 +48,7 @@ fn count(number: Option<impl Into<u64>>) -> Cell<'static> {
     some(number.map(Into::into), Cell::Count)
 }
 
-fn text<'a>(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
+pub(crate) fn text<'a>(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
     Cell::Text(text.into())
 }
 
@@ -159,7 +159,11 @@ const fn both<T>(
 }
 
 /// A column of text, which is dropped in the order of `priority`.
-const fn shown<T>(title: &'static str, priority: u8, cell: fn(&T) -> Cell<'_>) -> Column<T> {
+pub(crate) const fn shown<T>(
+    title: &'static str,
+    priority: u8,
+    cell: fn(&T) -> Cell<'_>,
+) -> Column<T> {
     both("", title, priority, cell)
 }
 

@@ -10,7 +10,7 @@ use super::super::own_use::{own_use, start, thread_cpu};
 use super::Run;
 use crate::live::announce;
 use crate::live::stacks::StackState;
-use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, SessionStatus};
+use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument};
 use gpuprobe_model::clock;
 use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::say;
@@ -20,6 +20,7 @@ use gpuprobe_report::metrics::Metrics;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
 use gpuprobe_views::metrics::openmetrics;
 use gpuprobe_views::profile::pprof;
+use gpuprobe_views::status;
 use serde::Serialize;
 
 /// How long a report, or metrics, are the newest for all documents.
@@ -115,7 +116,14 @@ impl Run<'_> {
 
     fn document(&mut self, served: &mut DocumentState, document: ServedDocument) -> Result<Answer> {
         Ok(match document {
-            ServedDocument::Status => json(&self.status()),
+            ServedDocument::Ready => Ok(Vec::new()),
+            ServedDocument::Page => {
+                self.refresh(served)?;
+                served.make_public();
+                let explanation = served.explanation.as_ref();
+                let explain = explanation.and_then(|report| report.explain.as_ref());
+                Ok(status::page(&self.status(), served.report.as_ref(), explain).into_bytes())
+            }
             ServedDocument::Metrics => {
                 self.refresh_metrics(served)?;
                 let text = openmetrics(&served.metrics.families);
@@ -241,31 +249,43 @@ impl Run<'_> {
         Ok(packed(|out| pprof::write(&made, out)))
     }
 
-    fn status(&self) -> SessionStatus {
+    /// The session in a few words.
+    fn status(&self) -> Vec<(&'static str, String)> {
         let modes = self.config.modes;
         let modes = [
             (modes.memleak, "memory"),
             (modes.cudatrace, "launches"),
             (modes.bandwidth_util, "copies"),
         ];
+        let modes = modes.iter().filter(|(is_on, _)| *is_on);
+        let modes: Vec<_> = modes.map(|(_, name)| *name).collect();
         let lost = self.lost.by_name().into_iter();
-        SessionStatus {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            seconds: self.started.elapsed().as_secs(),
-            modes: modes
-                .into_iter()
-                .filter(|(is_on, _)| *is_on)
-                .map(|(_, name)| name.to_owned())
-                .collect(),
-            target: announce::describe(self.config),
-            attached: self.tracer.probe.kind.to_string(),
-            libraries: self.tracer.libraries,
-            functions: self.tracer.functions,
-            processes: self.sink.state.ledger.live_processes().count(),
-            lost: lost.filter(|(_, count)| *count > 0).collect(),
-            is_behind: self.rings.is_behind(),
-        }
+        let lost = lost.filter(|(_, count)| *count > 0);
+        let lost: Vec<_> = lost
+            .map(|(name, count)| format!("{count} {name}"))
+            .collect();
+        let attached = format!(
+            "{} functions in {} CUDA libraries ({})",
+            self.tracer.functions, self.tracer.libraries, self.tracer.probe.kind
+        );
+        let processes = self.sink.state.ledger.live_processes().count();
+        vec![
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("target", announce::describe(self.config)),
+            ("modes", modes.join(", ")),
+            ("attached", attached),
+            ("live traced processes", processes.to_string()),
+            ("since", format!("{} s", self.started.elapsed().as_secs())),
+            ("PID of gpuprobe", std::process::id().to_string()),
+            (
+                "lost",
+                if lost.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    lost.join(", ")
+                },
+            ),
+        ]
     }
 }
 

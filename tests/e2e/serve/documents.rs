@@ -117,8 +117,12 @@ fn reports_have_the_truth(served: &Served, truth: &Truth, pid: u32) {
     assert!(!verdicts.as_array().unwrap().is_empty());
     let page = served.get("/");
     assert!(page.head.contains("content-type: text/html"), "{page:?}");
-    let row = "<tr><th>/api/v1/report 200</th>";
-    assert!(page.text().contains(row), "{page:?}");
+    for shown in [
+        format!("<td class=\"n\">{pid}</td>"),
+        "<td>nothing</td>".into(),
+    ] {
+        assert!(page.text().contains(&shown), "{shown} in {page:?}");
+    }
 }
 
 fn unpack(answer: &Answer) -> Proto {

@@ -87,7 +87,7 @@ fn write_gpus(memleak: &Memleak, top: usize, page: &mut Page) {
 }
 
 /// `GPU 0 H200  ███████████████░░░  118.00 GiB of 141.00 GiB used`.
-fn gpu_line(gpu: &GpuUsers<'_>) -> String {
+pub(crate) fn gpu_line(gpu: &GpuUsers<'_>) -> String {
     if gpu.index.is_none() {
         return "GPU ? (nothing told which)".into();
     }

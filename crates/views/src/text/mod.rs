@@ -4,6 +4,7 @@ pub mod explain;
 pub(crate) mod file;
 pub mod incidents;
 mod memory;
+pub(crate) use memory::gpu_line;
 pub(crate) mod page;
 pub mod sites;
 mod stacks;
