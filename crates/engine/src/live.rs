@@ -240,37 +240,6 @@ mod tests {
     }
 
     #[test]
-    fn a_late_free_keeps_the_newer_allocation() {
-        let mut live = LiveSet::default();
-        assert_eq!(live.insert(allocation(0x100, 10)), None);
-        // The free is entered at 20; its address is handed out again at 30, before the free
-        // returns.
-        assert_eq!(
-            live.insert(allocation(0x100, 30)),
-            Some(allocation(0x100, 10))
-        );
-        assert_eq!(live.free(0x100, 20), Freed::Superseded);
-        assert_eq!(live.len(), 1);
-        assert_eq!(live.free(0x100, 40), Freed::Live(allocation(0x100, 30)));
-        assert_eq!(live.free(0x100, 50), Freed::Unknown);
-    }
-
-    #[test]
-    fn frees_of_several_generations_may_arrive_in_any_order() {
-        for order in [[15, 25], [25, 15]] {
-            let mut live = LiveSet::default();
-            for end_ns in [10, 20, 30] {
-                live.insert(allocation(0x100, end_ns));
-            }
-            for start_ns in order {
-                assert_eq!(live.free(0x100, start_ns), Freed::Superseded);
-            }
-            assert_eq!(live.free(0x100, 15), Freed::Unknown);
-            assert_eq!(live.len(), 1);
-        }
-    }
-
-    #[test]
     fn a_graph_that_frees_its_memory_takes_little_room() {
         let mut live = LiveSet::default();
         for end_ns in 0..1_000_000 {

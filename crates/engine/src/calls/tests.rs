@@ -179,3 +179,14 @@ fn successful_calls_are_counted_by_function() {
     let counts = &program.ledger.counts;
     assert_eq!((counts.by_row[row.unwrap()], counts.failed_calls), (2, 1));
 }
+
+#[test]
+fn sizes_that_overflow_saturate() {
+    let mut program = Program::new();
+    for number in 1..=3 {
+        program.call("cudaMalloc", number << 12, |call| {
+            call.size_bytes = u64::MAX;
+        });
+    }
+    assert_eq!(program.gpu_bytes(), u64::MAX);
+}

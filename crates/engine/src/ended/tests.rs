@@ -1,7 +1,7 @@
 //! Which ended processes are listed, and sums over the others.
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::event::Event;
+use gpuprobe_model::event::{Call, Event};
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
 
 use super::{MAX_FORGOTTEN_DEVICES, MAX_SIZE, OF_PROCESS};
@@ -92,4 +92,29 @@ fn the_size_of_ended_processes_is_bounded() {
         ledger.ended.shrink(MAX_SIZE);
         assert_eq!(kept(&ledger).len(), left);
     }
+}
+
+#[test]
+fn many_processes_that_leak_take_bounded_memory() {
+    let mut ledger = Ledger::default();
+    let count = 20_000;
+    for size_bytes in 1..=count {
+        let Event::Call(made) = call(7, "cudaMalloc", 0x1000, 10) else {
+            unreachable!("it is a call");
+        };
+        let made = Event::Call(Call { size_bytes, ..made });
+        ledger.apply(&made, |_| Identity::default());
+        ledger.apply(&Event::Exit(task(7, 7, 20)), |_| Identity::default());
+    }
+    let kept = ledger
+        .ended(true)
+        .map(|process| process.totals.sums.gpu.bytes);
+    let kept: Vec<_> = kept.collect();
+    assert!(kept.len() <= 8192, "{}", kept.len());
+    assert!(kept.contains(&count) && !kept.contains(&1));
+    let (forgotten, listed) = (ledger.forgotten(), kept.iter().sum::<u64>());
+    let sum = count * (count + 1) / 2;
+    assert_eq!(forgotten.sums.gpu.bytes + listed, sum);
+    let of_kinds: u64 = forgotten.kinds.values().map(|total| total.bytes).sum();
+    assert_eq!(of_kinds + listed, sum);
 }

@@ -20,18 +20,6 @@ fn launch(graphs: &mut Graphs, executable: u64) -> LaunchedGraph {
 }
 
 #[test]
-fn memory_freed_within_the_graph_is_not_live() {
-    let mut graphs = Graphs::default();
-    let (kept, temporary, other) = (node(1, Some(8)), node(2, Some(8)), node(3, None));
-    graphs.add(0xa, [kept, temporary, node(2, None), other]);
-    assert_eq!(launch(&mut graphs, 0xb), LaunchedGraph::default());
-    graphs.build(0xa, 0xb);
-    graphs.destroy(0xa);
-    let launched = launch(&mut graphs, 0xb);
-    assert_eq!((launched.allocated, launched.freed), (vec![kept], vec![3]));
-}
-
-#[test]
 fn captured_calls_become_nodes_of_their_graph() {
     let mut graphs = Graphs::default();
     graphs.capture(7, node(1, Some(8)));

@@ -3,21 +3,6 @@ use super::*;
 const GPU: AllocationPlace = AllocationPlace::Device(0);
 
 #[test]
-fn a_device_pool_is_found_by_device_and_by_handle() {
-    let mut pools = PoolAccounts::default();
-    let default = pools.slot(0, GPU);
-    pools.learn(0x10, GPU.into());
-    assert_eq!(pools.slot(0x10, GPU), default);
-    pools.create(0x20, GPU.into());
-    pools.set_current(0x20, GPU.into());
-    assert_ne!(pools.slot(0, GPU), default);
-    assert_eq!(pools.slot(0, GPU), pools.slot(0x20, GPU));
-    pools.destroy(0x20);
-    assert_eq!(pools.slot(0, GPU), default);
-    assert_ne!(pools.slot(0, AllocationPlace::Device(1)), default);
-}
-
-#[test]
 fn used_and_reserved_are_different_numbers() {
     let mut pools = PoolAccounts::default();
     pools.create(0x20, GPU.into());
@@ -34,21 +19,6 @@ fn used_and_reserved_are_different_numbers() {
     pools.attribute(0x20, 5, 256, GPU);
     pools.trim(0x20);
     assert_eq!(pools.get(slot).unwrap().reserved_bytes, None);
-}
-
-#[test]
-fn a_destroyed_pool_is_shown_while_something_is_allocated_from_it() {
-    let mut pools = PoolAccounts::default();
-    pools.create(0x20, GPU.into());
-    let slot = pools.slot(0x20, GPU);
-    pools.add(slot, 100);
-    pools.destroy(0x20);
-    assert_eq!(pools.iter().count(), 1);
-    // The handle may be reused meanwhile.
-    pools.create(0x20, GPU.into());
-    assert_ne!(pools.slot(0x20, GPU), slot);
-    pools.subtract(slot, 100);
-    assert_eq!(pools.iter().count(), 1);
 }
 
 #[test]

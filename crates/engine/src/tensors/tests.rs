@@ -283,29 +283,6 @@ fn devices_are_separate_and_bounded() {
 }
 
 #[test]
-fn a_block_with_a_lost_free_is_superseded() {
-    let mut program = Program::default();
-    program.hand_out(0x1000, 4096);
-    program.request(0x1000, 4000);
-    program.hand_out(0x1000, 512);
-    assert_eq!(program.live(), (512, 1));
-    let requested = program.allocator().requested;
-    assert_eq!((requested.bytes, requested.allocations), (0, 0));
-    assert_eq!(program.asked(0x1000), None);
-    program.take_back(0x1000);
-    assert_eq!(program.live(), (0, 0));
-    let allocator = program.allocator();
-    assert_eq!(
-        (
-            allocator.allocations,
-            allocator.frees,
-            allocator.unknown_frees
-        ),
-        (2, 1, 0)
-    );
-}
-
-#[test]
 fn requested_sizes_are_known_of_blocks_of_any_size() {
     let mut program = Program::default();
     for (n, more) in [0, 1, 511, 65_536, MIB, 1 << 40].into_iter().enumerate() {
@@ -324,21 +301,6 @@ fn requested_sizes_are_known_of_blocks_of_any_size() {
         );
     }
     assert!(program.allocator().asked.is_empty());
-}
-
-#[test]
-fn invalid_requests_are_ignored() {
-    let mut program = Program::default();
-    program.hand_out(0x1000, 512);
-    // A request of 0 bytes; of more than the block has; of another size again.
-    program.request(0x5000, 512);
-    program.request(0x1000, u64::MAX);
-    assert_eq!(program.asked(0x1000), Some(512));
-    program.request(0x1000, 100);
-    program.request(0x1000, 200);
-    assert_eq!(program.asked(0x1000), Some(200));
-    let requested = program.allocator().requested;
-    assert_eq!((requested.bytes, requested.allocations), (200, 1));
 }
 
 /// A step on one of a few addresses.

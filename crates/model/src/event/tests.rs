@@ -44,16 +44,6 @@ fn call_from_literal_bytes() {
 }
 
 #[test]
-fn unknown_device_is_none() {
-    let mut bytes = call_bytes();
-    bytes[48..52].copy_from_slice(&(-1i32).to_le_bytes());
-    let Event::Call(call) = decode(&bytes).unwrap() else {
-        panic!("not a call");
-    };
-    assert_eq!(call.device, None);
-}
-
-#[test]
 fn tasks_from_literal_bytes() {
     let Event::Thread(task) = decode(&task_bytes(3, b"pt_autograd_0")).unwrap() else {
         panic!("not a thread");
@@ -257,6 +247,7 @@ fn calls_have_a_valid_device_and_their_own_flag() {
     for (device, flags, expected) in [
         (239i32, 1u16, (Some(239), true)),
         (240, 2, (None, false)),
+        (-1, 0, (None, false)),
         (0, 3, (Some(0), true)),
     ] {
         bytes[48..52].copy_from_slice(&device.to_le_bytes());

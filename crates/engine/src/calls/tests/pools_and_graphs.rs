@@ -135,19 +135,6 @@ fn calls_on_pools_are_noted() {
 }
 
 #[test]
-fn a_device_allocates_from_its_current_pool() {
-    let mut program = Program::new();
-    program.call("cuDeviceGetDefaultMemPool", 0x80, |call| {
-        call.size_bytes = 0;
-    });
-    program.call("cudaMallocAsync", 0x1000, |_| {});
-    program.call("cuMemPoolCreate", 0x90, |call| call.size_bytes = 1);
-    program.call("cuDeviceSetMemPool", 0x90, |call| call.size_bytes = 0);
-    program.call("cudaMallocAsync", 0x2000, |call| call.size_bytes = 100);
-    assert_eq!(program.pools(), [(Some(0x80), 8), (Some(0x90), 100)]);
-}
-
-#[test]
 fn a_launched_graph_allocates_and_frees_memory() {
     let mut program = Program::new();
     program.call("cuGraphAddMemAllocNode", 0xa, |call| {
