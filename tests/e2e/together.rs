@@ -1,7 +1,5 @@
 //! All three reports in one run.
 
-use std::fs;
-
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Report, Setup, Workload, said, standin};
 
@@ -111,53 +109,5 @@ fn root_all_three_after_late_attach_are_exact() {
     check_sum(&report, &backends);
     for (workload, measured) in workloads.iter().zip(measured) {
         check(&report, workload.pid, measured);
-    }
-}
-
-#[test]
-fn root_text_has_the_three_parts_in_order() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-        .modes(ALL)
-        .format("text")
-        .start();
-    gpuprobe.talk.ready();
-    run(&mut gpuprobe.talk);
-    gpuprobe.talk.done();
-    gpuprobe.wait();
-    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    let place = |part: &str| {
-        let found = text.find(part);
-        found.unwrap_or_else(|| panic!("no '{part}' in {text}"))
-    };
-    let places = [
-        place("\nTOTAL LEAKED: 8.00 MiB\n"),
-        place("\n3000 launches of 3 kernels by cuLaunchKernel (3000)\n"),
-        place("  10 copies, 6 memory sets\n"),
-    ];
-    assert!(places.is_sorted(), "{text}");
-    let times = text.lines().filter(|line| line.ends_with("+00:00"));
-    assert_eq!(times.count(), 1, "the time is said once: {text}");
-}
-
-#[test]
-fn root_json_has_only_the_selected_reports() {
-    for (mode, key) in [
-        ("--memleak", "memleak"),
-        ("--cudatrace", "cudatrace"),
-        ("--bandwidth-util", "bandwidth_util"),
-    ] {
-        let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
-            .modes([mode])
-            .start();
-        gpuprobe.talk.ready();
-        run(&mut gpuprobe.talk);
-        gpuprobe.talk.done();
-        let report = gpuprobe.final_report();
-        let all = ["memleak", "cudatrace", "bandwidth_util"];
-        let there: Vec<_> = all
-            .into_iter()
-            .filter(|k| report.get(k).is_some())
-            .collect();
-        assert_eq!(there, [key]);
     }
 }

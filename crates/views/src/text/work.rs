@@ -182,7 +182,3 @@ fn write_memory(what: &str, all: &[MemorySummary], page: &mut Page) {
         page.line(format!("  {what}: {}", commas(all.iter().map(one))));
     }
 }
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests;
