@@ -70,34 +70,6 @@ fn root_zero_byte_allocation_is_a_call_without_a_block() {
 }
 
 #[test]
-fn root_threads_are_distinguished_by_tid_and_name() {
-    let mut run = Setup::workload(Backend::Shared).without_stacks().run(
-        "thread loader; thread trainer; alloc 1048576 2; @loader alloc 2097152 3; \
-         @trainer alloc 512 4; join loader; @trainer free 2 1",
-    );
-    let (report, pid) = (run.report(), run.pid);
-    let [loader, trainer] = [0, 1].map(|reply: usize| run.replies[reply].parse().unwrap());
-    report.assert_totals(run.truth);
-    for (tid, comm, bytes, allocations) in [
-        (loader, "loader", 2 * 2_097_152, 2),
-        (pid, "workload", 2 * 1_048_576, 2),
-        (trainer, "trainer", 4 * 512, 4),
-    ] {
-        let thread = report.thread(pid, tid);
-        assert_eq!(thread["comm"], comm);
-        assert_eq!(thread["live_bytes"], bytes);
-        assert_eq!(thread["live_allocations"], allocations);
-    }
-    let order: Vec<_> = report.process(pid)["threads"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|t| &t["tid"])
-        .collect();
-    assert_eq!(order, [loader, pid, trainer], "largest first");
-}
-
-#[test]
 fn root_calls_after_a_longjmp_are_seen() {
     let script = "thread a; alloc 512; longjmp 5; alloc 512 2; @a longjmp 12; @a alloc 4096 3; \
                   free 0; join a";

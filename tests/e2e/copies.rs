@@ -46,24 +46,6 @@ fn root_each_copy_of_a_library_is_probed_once_whatever_its_names() {
 }
 
 #[test]
-fn root_one_process_may_have_two_copies() {
-    let copy = OwnCopy::new();
-    let (mut gpuprobe, pid) = Setup::workload(Backend::Dlopen).without_stacks().started();
-    gpuprobe.talk.say(&format!("load {}", standin().runtime()));
-    gpuprobe.talk.say("alloc 4096 3");
-    gpuprobe
-        .talk
-        .say(&format!("load {}", copy.standin().runtime()));
-    gpuprobe.talk.say("alloc 512 2");
-    let truth = gpuprobe.talk.done();
-    let report = gpuprobe.final_report();
-    assert_eq!(truth.allocs, 5);
-    report.assert_totals(truth);
-    report.assert_calls(&[("cudaMalloc", 5)]);
-    report.assert_holds(pid, 13_312, 5);
-}
-
-#[test]
 fn root_a_deleted_library_is_probed() {
     let copy = OwnCopy::new();
     let program = copy.standin().program(Backend::Shared);

@@ -35,7 +35,8 @@ fn root_memory_from_before_the_attach_is_in_the_first_report() {
         .map(|(workload, index)| (index % 2, workload.pid, (500 + u64::from(index)) * MIB))
         .collect();
     nvml.says(&uses);
-    let mut gpuprobe = nvml.given_to(Setup::everything()).start();
+    let setup = nvml.given_to(Setup::everything());
+    let mut gpuprobe = setup.env("STANDIN_NVML_BUSY", "42").start();
     let report = gpuprobe.stop();
     for &(gpu, pid, used) in &uses {
         let process = report.process(pid);
@@ -52,11 +53,11 @@ fn root_memory_from_before_the_attach_is_in_the_first_report() {
         let command = process["command"].as_str().unwrap();
         assert!(command.ends_with("/workload"), "{command}");
     }
-    let gpus: Vec<_> = list(&report["memleak"], "gpus")
-        .iter()
-        .map(|gpu| number(gpu, "index"))
+    let gpus = list(&report["memleak"], "gpus").iter();
+    let gpus: Vec<_> = gpus
+        .map(|gpu| ["index", "busy_percent"].map(|key| number(gpu, key)))
         .collect();
-    assert_eq!(gpus, [0, 1]);
+    assert_eq!(gpus, [[0, 42], [1, 42]]);
 }
 
 /// A terminal, and gpuprobe on it.

@@ -101,12 +101,3 @@ fn root_only_selected_activity_kinds_are_collected() {
         assert!(list(process, empty).is_empty(), "{empty}");
     }
 }
-
-#[test]
-fn root_graphs_are_recorded_whole_on_request() {
-    let whole = setup(Backend::Shared).modes(["--activity=kernel,graph"]);
-    let (pid, truth, report) = traced(whole, GRAPH);
-    let process = process(&report, pid);
-    assert_eq!(process["graphs"]["count"], truth.graph_launches);
-    assert!(list(process, "kernels").is_empty());
-}

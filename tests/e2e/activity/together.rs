@@ -1,25 +1,7 @@
-//! Activity combined with the other reports, which become more exact.
+//! Activity beside copies, whose report becomes more exact.
 
-use super::{agrees, process, setup, traced};
+use super::{setup, traced};
 use crate::harness::Backend;
-use crate::harness::report::Totals;
-
-#[test]
-fn root_activity_with_every_other_report() {
-    let all = setup(Backend::Shared).modes([
-        "--activity",
-        "--memleak",
-        "--cudatrace",
-        "--bandwidth-util",
-    ]);
-    let work = "module add; launch add 30; copy h2d 1048576 3; set 4096 2; alloc 1000 3; free 0 2";
-    let (pid, truth, report) = traced(all, work);
-    report.assert_nothing_lost();
-    agrees(process(&report, pid), &truth);
-    assert_eq!(report.totals(), Totals::from(truth));
-    assert_eq!(report["cudatrace"]["launches"], truth.launches);
-    assert_eq!(report["bandwidth_util"]["copies"], truth.copies);
-}
 
 #[test]
 fn root_asynchronous_copies_have_gpu_throughput() {

@@ -19,12 +19,6 @@ fn root_every_kind_is_exact_in_each_attach_mode() {
 }
 
 #[test]
-fn root_every_kind_is_exact_in_the_best_attach_mode() {
-    let mut run = Setup::workload(Backend::Shared).run(EVERY_KIND);
-    run.report().assert_kinds(run.truth);
-}
-
-#[test]
 fn root_every_kind_is_exact_after_late_attach() {
     for arguments in [
         ["--api", "auto"],

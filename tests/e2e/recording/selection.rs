@@ -6,7 +6,7 @@ use serde_json::json as value;
 
 use super::{Recording, analysed, count, json, recorded};
 use crate::harness::gpuprobe::{BINARY, NOTHING};
-use crate::harness::{Backend, Family, Setup, standin};
+use crate::harness::{Backend, Setup, standin};
 
 /// Two processes of one command with different names.
 const SCRIPT: &str = "printf 'alloc 4096 5\\nfree 0 2\\nlaunch 0 10\\nexit\\n' | \"$0\" & \
@@ -62,19 +62,4 @@ fn root_recording_has_the_selected_kinds_only() {
     assert_eq!(peak["totals"]["total"]["bytes"], memleak["peak_bytes"]);
     let replayed = json(&["replay", &recording.text(), "--last"]);
     assert_eq!(replayed["memleak"], *memleak);
-}
-
-#[test]
-fn root_children_of_a_running_process_are_recorded() {
-    let recording = Recording::new();
-    let family = Family::start("@child & exec @root");
-    let [mut child, mut root] = family.members(["child", "root"]);
-    let setup = Setup::pid(family.root()).args(["--children", "--record", &recording.text()]);
-    let mut gpuprobe = setup.start();
-    child.say("alloc 4096 5");
-    child.done();
-    root.done();
-    gpuprobe.final_report();
-    let leaked = analysed(&recording.file, "leakage");
-    assert_eq!(leaked["totals"]["total"]["allocations"], 5);
 }

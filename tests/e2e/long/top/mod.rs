@@ -7,9 +7,8 @@ mod tmux;
 use std::fs;
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
-use crate::harness::{Backend, Nvml, Report, Workload, alone, standin, wait_for};
+use crate::harness::{Backend, Report, Workload};
 use tmux::Screen;
 
 /// `20.00 MiB`, as screens have it.
@@ -74,79 +73,12 @@ fn root_top_is_walked_through_with_keys() {
 }
 
 #[test]
-fn root_figures_on_the_screen_are_those_of_the_json() {
-    let _alone = alone();
-    let nvml = Nvml::with_gpus(1);
-    let mut workload = Workload::start(Backend::Shared);
-    nvml.says(&[(0, workload.pid, 700 << 20)]);
-    let processes = nvml.processes().to_str().unwrap().to_owned();
-    let libraries = standin().path("").to_str().unwrap().to_owned();
-    let pid = workload.pid.to_string();
-    let screen = Screen::start(
-        (200, 30),
-        &["top", "--pid", &pid, "--interval", "300ms", "-o", "reports"],
-        &[
-            ("LD_LIBRARY_PATH", &libraries),
-            ("STANDIN_NVML_DEVICES", "1"),
-            ("STANDIN_NVML_BUSY", "42"),
-            ("STANDIN_NVML_PROCESSES", &processes),
-        ],
-    );
-    screen.line(&[&pid]);
-    workload.say("alloc 3000000 11");
-    workload.say("managed 5000000");
-    let bytes_held = 33_000_000 + 5_000_000;
-    // NVML lists the process before all of its functions are probed.
-    screen.line(&[&pid, &size(bytes_held)]);
-    workload.say("copy h2d 1000000 5");
-    let report = wait_for("the report", || {
-        let is_whole = |report: &Report| {
-            let copied = report["bandwidth_util"]["copies"] == 5;
-            copied && held(report, workload.pid) == bytes_held
-        };
-        last(&screen, is_whole)
-    });
-    let memleak = &report["memleak"];
-    let bytes = |value: &Value| size(value.as_u64().unwrap());
-    let gpu = &memleak["gpus"][0];
-    screen.line(&[
-        "GPU 0",
-        &format!(
-            "{} of {}",
-            bytes(&gpu["used_bytes"]),
-            bytes(&gpu["total_bytes"])
-        ),
-        &format!("busy {} %", gpu["busy_percent"]),
-    ]);
-    let process = &memleak["processes"][0];
-    screen.line(&[
-        &pid,
-        &bytes(&process["live_bytes"]),
-        &bytes(&process["nvml"]["used_bytes"]),
-    ]);
-    screen.press(&["Enter"]);
-    for site in process["sites"].as_array().unwrap() {
-        let count = format!(" {} ", site["live_allocations"]);
-        let label = site["label"].as_str().unwrap();
-        screen.line(&[&bytes(&site["live_bytes"]), &count, label]);
-    }
-    screen.press(&["Tab", "Tab", "Tab"]);
-    let copies = &report["bandwidth_util"]["directions"][0];
-    let calls = format!(" {} ", copies["calls"]);
-    screen.line(&["H2D", &calls, &bytes(&copies["bytes"])]);
-}
-
-#[test]
-fn root_rows_are_filtered_and_resized() {
+fn root_rows_fit_a_terminal_that_is_resized() {
     let mut workload = Workload::start(Backend::Shared);
     let screen = watch(&workload, (120, 30), &[]);
     let pid = workload.pid.to_string();
     screen.line(&[&pid]);
     workload.say("alloc 1048576 5");
-    screen.line(&[&pid, &size(5 << 20)]);
-    screen.press(&["/", "n", "o", "n", "e"]);
-    screen.line(&["no row contains the filter's text"]);
-    screen.press(&["Escape"]);
     screen.line(&[&pid, &size(5 << 20)]);
     for (columns, rows) in [(40, 10), (250, 80), (80, 24)] {
         screen.resize(columns, rows);
