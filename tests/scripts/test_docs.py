@@ -1,7 +1,6 @@
 """The links of README.md, of the other documents in the root, and of the book in docs/."""
 
 import re
-import tempfile
 import unittest
 from pathlib import Path
 from urllib.parse import unquote
@@ -78,50 +77,6 @@ class Documents(unittest.TestCase):
 
     def test_the_front_page_has_at_most_150_lines(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), 150)
-
-
-class Problems(unittest.TestCase):
-    """Small trees, each with one fault."""
-
-    def problems_of(self, readme="", **chapters):
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            (root / "docs").mkdir()
-            (root / "README.md").write_text(readme)
-            summary = chapters.pop("summary", "".join(f"- [{name}]({name}.md)\n" for name in chapters))
-            (root / SUMMARY).write_text(summary)
-            for name, text in chapters.items():
-                (root / "docs" / f"{name}.md").write_text(text)
-            return problems(root)
-
-    def test_links_that_work_are_no_problem(self):
-        readme = "# A\n[a](docs/one.md#more-of-it) ![b](docs/one.md) [c](#a) [d](https://example.org/#no) [e]\n"
-        one = "# One\n## More of `it`\n[x](two.md) [y](#more-of-it) [`z`](two.md#two-1)\n"
-        two = "# Two\n## Two\n"
-        self.assertEqual(self.problems_of(readme + "\n[e]: docs/two.md\n", one=one, two=two), [])
-        self.assertEqual(self.problems_of("`[a](no.md)` and\n```text\n[b](no.md)\n```\n"), [])
-
-    def test_each_fault_is_found(self):
-        no_file, no_heading = "no such file", "no such heading"
-        for readme, chapters, expected in (
-            ("[a](docs/no.md)", {}, [f"README.md: docs/no.md: {no_file}"]),
-            ("![a](no.svg)", {}, [f"README.md: no.svg: {no_file}"]),
-            ("[a]\n\n[a]: no.md\n", {}, [f"README.md: no.md: {no_file}"]),
-            ("[![i](i.svg)](no.md)", {}, [f"README.md: i.svg: {no_file}", f"README.md: no.md: {no_file}"]),
-            (
-                "# A\n[a](#b) [c](docs/one.md#two)",
-                {"one": "# One\n```\n# two\n```\n"},
-                [f"README.md: #b: {no_heading}", f"README.md: docs/one.md#two: {no_heading}"],
-            ),
-            ("# A\n", {"one": "[a](../README.md)"}, ["docs/one.md: ../README.md: is not in the book"]),
-            (
-                "",
-                {"summary": "- [a](a.md)\n- [b](b.md)\n", "a": "# A\n", "c": "# C\n"},
-                [f"docs/SUMMARY.md: b.md: {no_file}", "docs/SUMMARY.md: c.md: no such chapter"],
-            ),
-        ):
-            with self.subTest(readme or chapters):
-                self.assertEqual(self.problems_of(readme, **chapters), expected)
 
 
 if __name__ == "__main__":
