@@ -8,7 +8,7 @@ use crate::harness::child::state_of;
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, wait_for};
 
 /// The number before `what` in a line that lists losses.
-pub(crate) fn lost_in(line: &str, what: &str) -> u64 {
+fn lost_in(line: &str, what: &str) -> u64 {
     let before = line.split(what).next().unwrap().trim_end();
     let number = before.rsplit([' ', ',']).next().unwrap();
     number
