@@ -1,6 +1,5 @@
 //! Synthetic recordings with realistic sizes (long names, similar call sites), and the records they are made of.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use chrono::DateTime;
@@ -517,7 +516,7 @@ pub(crate) fn host(path: &Path) {
             (EARLIER + 1, untraced("python3", "python3 -m http.server")),
         ]
         .into(),
-        late_ms: BTreeMap::new(),
+        ..GpuUsage::default()
     };
     recorder.note(mark(32, true, false, usage(0)));
     allocate(&mut recorder, PID, "cudaMalloc", 1, 40 * MIB, 3 * SECOND);

@@ -291,7 +291,7 @@ impl Finder {
                 self.release_unused();
                 self.release_at = Some(Instant::now() + RELEASE_EVERY);
             }
-            if !self.serve() {
+            if !self.serve() && !self.is_ending {
                 self.wait();
             }
         }
