@@ -283,7 +283,7 @@ mod tests {
         for (typed, wanted) in [
             ("reprot f", "'report'"),
             ("report a b c", "unexpected argument 'b'"),
-            ("report f --kernels", "--analysis kernels"),
+            ("report f --scroll", "--color always"),
             ("--memlaek", "'--memleak'"),
         ] {
             let line = format!("gpuprobe {typed}");

@@ -90,18 +90,20 @@ const RENAMED: &[(&str, &str)] = &[
 ];
 
 /// `words` with the names that options have now; those of a command stay.
-pub(super) fn renamed(words: Vec<OsString>) -> Vec<OsString> {
-    let mut is_ours = true;
-    let mut name = |word: OsString| {
-        is_ours &= word != "--";
-        let known = RENAMED.iter().find(|(old, _)| is_ours && word == *old);
-        known.map_or(word, |(_, new)| OsString::from(new))
-    };
-    let words = words.into_iter().map(|word| (!word.is_empty(), name(word)));
+pub(super) fn renamed(mut words: Vec<OsString>) -> Vec<OsString> {
+    let ours = words.iter().position(|word| word == "--");
+    let command = words.split_off(ours.unwrap_or(words.len()));
+    for (old, new) in RENAMED {
+        let Some(at) = words.iter().position(|word| word == old) else {
+            continue;
+        };
+        match new.is_empty() || words.iter().any(|word| word == new) {
+            true => drop(words.remove(at)),
+            false => words[at] = OsString::from(new),
+        }
+    }
+    words.extend(command);
     words
-        .filter(|(was_there, word)| !was_there || !word.is_empty())
-        .map(|(_, word)| word)
-        .collect()
 }
 
 /// `error`, or where it is about an option that was removed, one that says what takes its place.
@@ -158,6 +160,8 @@ mod tests {
             "gpuprobe report f --analysis=kernels"
         );
         assert_eq!(of("gpuprobe top --replay f"), "gpuprobe top f");
+        let both = "gpuprobe replay f --per-call --per-record";
+        assert_eq!(of(both), "gpuprobe replay f --per-call");
         assert_eq!(of("gpuprobe -- app --calls"), "gpuprobe -- app --calls");
         let other = Cli::try_parse_from(["gpuprobe", "--otl"]).unwrap_err();
         assert!(explain(other).to_string().contains("'--otl'"));
