@@ -75,8 +75,6 @@ const WAYS: [(&str, &[Capability]); 3] = [
 /// Asserts that gpuprobe has the expected threads with the capabilities in docs/privileges.md; of `more`, the main
 /// thread has that for signals, and the one that attaches the rest.
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
-    let found = settled(gpuprobe.child.pid());
-    let names: BTreeSet<_> = found.iter().map(|thread| &*thread.name).collect();
     let expected = [
         "gpuprobe",
         "gpuprobe-attach",
@@ -84,8 +82,13 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
         "gpuprobe-rings",
         "symbols",
     ];
+    // Probes that are not needed any more are removed by further threads.
+    let found = wait_for("the threads that stay", || {
+        let found = settled(gpuprobe.child.pid());
+        (found.len() == expected.len()).then_some(found)
+    });
+    let names: BTreeSet<_> = found.iter().map(|thread| &*thread.name).collect();
     assert_eq!(names, expected.into(), "{how}: {found:?}");
-    assert_eq!(found.len(), expected.len(), "{how}: {found:?}");
     for thread in &found {
         let allowed = match &*thread.name {
             "gpuprobe" => mask(BPF) | mask(LOOK) | mask(AS_OTHERS) | more & mask(SIGNAL),

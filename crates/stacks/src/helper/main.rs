@@ -161,6 +161,14 @@ impl SentFile {
     fn elf(&self) -> &Rc<ElfFile> {
         self.elf.get_or_init(|| Rc::new(ElfFile::of(&self.file)))
     }
+
+    fn debug_info(&self, supplement: Option<&Rc<ElfFile>>) -> io::Result<Option<&DebugInfo>> {
+        if self.debug_info.get().is_none() {
+            let read = DebugInfo::of(self.elf(), supplement)?;
+            let _ = self.debug_info.set(read);
+        }
+        Ok(self.debug_info.get().and_then(Option::as_ref))
+    }
 }
 
 impl Served {
@@ -234,11 +242,11 @@ impl Served {
         let supplement = supplement.transpose()?;
         for number in &names.files {
             let file = self.file(*number)?;
-            let read = || DebugInfo::of(file.elf(), supplement);
-            let debug_info = names
-                .with_details
-                .then(|| file.debug_info.get_or_init(read).as_ref());
-            let found = names_at(file.elf(), debug_info.flatten(), module, names.address);
+            let debug_info = match names.with_details {
+                true => file.debug_info(supplement)?,
+                false => None,
+            };
+            let found = names_at(file.elf(), debug_info, module, names.address);
             if found.is_some() {
                 return Ok(found);
             }

@@ -1,5 +1,6 @@
 //! Functions and lines from the debugging information of a file.
 
+use std::io;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 
@@ -49,12 +50,18 @@ pub(crate) struct DebugInfo(Context<SectionReader>);
 
 impl DebugInfo {
     /// The debugging information in `file`, which may refer to that in `supplement`; `None` if there is none.
-    pub(crate) fn of(file: &Rc<ElfFile>, supplement: Option<&Rc<ElfFile>>) -> Option<Self> {
-        let mut dwarf = Dwarf::load(|id| section(file, id.name())).ok()?;
+    ///
+    /// # Errors
+    /// Returns an error if a section cannot be decompressed, for example as it is too large.
+    pub(crate) fn of(
+        file: &Rc<ElfFile>,
+        supplement: Option<&Rc<ElfFile>>,
+    ) -> io::Result<Option<Self>> {
+        let mut dwarf = Dwarf::load(|id| section(file, id.name()))?;
         if let Some(supplement) = supplement {
-            dwarf.load_sup(|id| section(supplement, id.name())).ok()?;
+            dwarf.load_sup(|id| section(supplement, id.name()))?;
         }
-        Context::from_dwarf(dwarf).ok().map(Self)
+        Ok(Context::from_dwarf(dwarf).ok().map(Self))
     }
 
     /// The functions at `address`, innermost first. The outermost may have no name.
@@ -73,21 +80,21 @@ impl DebugInfo {
     }
 }
 
-fn section(file: &Rc<ElfFile>, name: &str) -> Result<SectionReader, gimli::Error> {
+fn section(file: &Rc<ElfFile>, name: &str) -> io::Result<SectionReader> {
     let bytes = || {
         let image = file.image().ok()?;
         let section = image.file.section_by_name(name)?;
         let place = section.compressed_file_range().ok()?;
         if place.format != CompressionFormat::None {
-            let bytes = section.uncompressed_data().ok()?;
-            return Some(SectionBytes::Decompressed(bytes.into()));
+            let bytes = section.uncompressed_data().map_err(io::Error::other);
+            return Some(bytes.map(|bytes| SectionBytes::Decompressed(bytes.into())));
         }
         let begin = usize::try_from(place.offset).ok()?;
         let end = begin.checked_add(usize::try_from(place.uncompressed_size).ok()?)?;
-        Some(SectionBytes::InFile(file.clone(), begin..end))
+        Some(Ok(SectionBytes::InFile(file.clone(), begin..end)))
     };
-    let bytes = bytes().unwrap_or_else(|| SectionBytes::Decompressed(Rc::new([])));
-    Ok(EndianReader::new(bytes, LittleEndian))
+    let bytes = bytes().unwrap_or_else(|| Ok(SectionBytes::Decompressed(Rc::new([]))));
+    Ok(EndianReader::new(bytes?, LittleEndian))
 }
 
 fn named(frame: &Frame<'_, SectionReader>, limit: usize, inlined: bool) -> SymbolName {
