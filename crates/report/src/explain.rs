@@ -12,10 +12,10 @@ use gpuprobe_engine::verdict::{Confidence, Severity, Verdict};
 use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
 
-use crate::Report;
 use crate::memleak::{Memleak, ProcessReport, PytorchReport, SiteReport};
 use crate::owners::OwnerReport;
 use crate::words::{age, amount, plural};
+use crate::{Report, fold, label};
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;
@@ -400,9 +400,32 @@ fn judged_sites(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport
         let sites = pool.sites.iter().flatten();
         sites.map(|site| (site, Some(pool.device)))
     });
-    let all = own.map(|site| (site, None)).chain(tensors);
-    let judged = all.filter_map(|(site, device)| judged_site(process, memleak, site, device));
+    let all: Vec<_> = own.map(|site| (site, None)).chain(tensors).collect();
+    let judged = all.iter().filter_map(|&(site, device)| {
+        let mut verdict = judged_site(process, memleak, site, device)?;
+        if site.judgement.as_ref()?.verdict.is_growth() {
+            let at = verdict.evidence.len().min(2);
+            let near = neighbour(site, all.iter().map(|(other, _)| *other));
+            verdict.evidence.splice(at..at, near);
+        }
+        Some(verdict)
+    });
     judged.collect()
+}
+
+/// The nearest line of the same file whose memory is freed.
+fn neighbour<'a>(site: &SiteReport, all: impl Iterator<Item = &'a SiteReport>) -> Option<String> {
+    let (file, line) = label::line(&site.stack)?;
+    let freed = all.filter_map(|other| {
+        let found = other.judgement.as_ref()?;
+        let (other_file, other_line) = label::line(&other.stack)?;
+        let is_cache = found.verdict == Verdict::Cache && other_file == file;
+        let age_ns = found.usual_age_ns.filter(|_| is_cache)?;
+        Some((line.abs_diff(other_line), other_line, age_ns))
+    });
+    let (_, line, age_ns) = freed.min()?;
+    let (place, age) = (fold::place(file, Some(line)), seconds(age_ns));
+    Some(format!("its neighbours at {place} are freed within {age}"))
 }
 
 /// The verdict on a site of a process, or on one of its tensors on a device.

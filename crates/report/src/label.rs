@@ -23,6 +23,12 @@ pub fn label(frames: &[Frame]) -> Option<String> {
     user_frame(frames).map(|index| described(&frames[index]))
 }
 
+/// File and line in the label of a call stack, if it has both.
+pub(crate) fn line(frames: &[Frame]) -> Option<(&str, u32)> {
+    let frame = frames.get(user_frame(frames)?)?;
+    frame.file.as_deref().zip(frame.line)
+}
+
 /// Labels of several call stacks, each with the function called there. Different stacks have
 /// different labels: as many callers are appended as that takes.
 pub fn labels<'a>(sites: impl IntoIterator<Item = (&'a [Frame], &'a str)>) -> Vec<String> {
