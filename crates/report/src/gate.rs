@@ -95,6 +95,8 @@ pub struct GateResult {
     pub tolerated_bytes: u64,
     /// Memory that is no leak, by the reason, with its number of call stacks.
     pub excused: Vec<(String, u64, Total)>,
+    /// Patterns of suppression files that nothing matched.
+    pub unused: Vec<String>,
     /// Processes that have not ended.
     pub running: u64,
     /// Where `JUnit` XML is to be written.
@@ -139,6 +141,7 @@ impl Gate {
         let typed = config.ignored.iter().map(|text| Pattern {
             text: text.clone(),
             name: text.clone(),
+            is_unused: false,
         });
         let mut patterns: Vec<_> = typed.collect();
         for path in &config.suppressions {
@@ -168,9 +171,10 @@ impl Gate {
             compare(baseline, &mut all);
         }
         let mut leaks = Vec::new();
-        let mut result = self.result;
+        let (mut result, mut patterns) = (self.result, self.patterns);
         for mut leak in all {
-            if let Some(pattern) = self.patterns.iter().find(|one| one.matches(&leak)) {
+            if let Some(pattern) = patterns.iter_mut().find(|one| one.matches(&leak)) {
+                pattern.is_unused = false;
                 leak.excuse = Some(format!("suppressed ({})", printable(&pattern.name)));
             }
             let Some(why) = &leak.excuse else {
@@ -186,6 +190,8 @@ impl Gate {
                 None => result.excused.push((why.clone(), 1, leak.amount)),
             }
         }
+        let unused = patterns.iter().filter(|pattern| pattern.is_unused);
+        result.unused = unused.map(|pattern| printable(&pattern.text)).collect();
         result.leaks = merge_by_call_site(leaks);
         for leak in &result.leaks {
             result.leaked.merge(leak.amount);
@@ -466,6 +472,37 @@ mod tests {
             };
             assert_eq!(excuse(&tensor, true), expected, "{function}");
         }
+    }
+
+    #[test]
+    fn suppressions_that_match_nothing_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("known.supp");
+        std::fs::write(&file, "libx* # ours\nliby* # theirs\n").unwrap();
+        let gate = Gate::open(&GateConfig {
+            ignored: vec!["libz*".to_owned()],
+            suppressions: vec![file],
+            ..GateConfig::default()
+        });
+        let site = SiteReport {
+            owner: "libx.so".to_owned(),
+            live: LiveMemory {
+                live_allocations: 1,
+                ..LiveMemory::default()
+            },
+            ..SiteReport::default()
+        };
+        let process = ProcessReport {
+            sites: Some(vec![site]),
+            ..ProcessReport::default()
+        };
+        let memory = Memleak {
+            processes: vec![process],
+            ..Memleak::default()
+        };
+        let result = gate.unwrap().judge(&memory, true);
+        assert_eq!(result.excused[0].0, "suppressed (ours)");
+        assert_eq!(result.unused, ["liby*"]);
     }
 
     #[test]

@@ -41,6 +41,8 @@ fn lines(result: &GateResult) -> Vec<String> {
         let stacks = plural(*stacks, "call stack");
         lines.push(format!("no leak: {} at {stacks} {why}", size(held.bytes)));
     }
+    let unused = result.unused.iter();
+    lines.extend(unused.map(|text| format!("unused suppression: {text}")));
     if result.running > 0 {
         let running = plural(result.running, "process");
         lines.push(format!("not judged: {running} that still ran"));

@@ -235,3 +235,20 @@ fn contiguous_mappings_are_one_segment() {
     let file = folder.scene("torch-mappings");
     assert_eq!(exported(&file)[0], of_engine(&file));
 }
+
+#[test]
+fn arrays_have_addresses_of_their_own() {
+    let folder = Folder::new();
+    let path = folder.path("arrays.sqlite");
+    let mut scene = TorchScene::new(&path);
+    for (handle, mib) in [(0x5000, 3), (0x5040, 5), (0x5080, 7)] {
+        scene.call("cudaMallocArray", handle, mib * MIB, NCCL_STACK);
+    }
+    scene.call("cudaFreeArray", 0x5040, 0, 0);
+    scene.end();
+    let [torch, others] = exported(&path);
+    let first = 1 << 49;
+    let expected = [(first, 3), (first + 8 * MIB, 7)];
+    let expected = expected.map(|(at, mib)| (at, mib * MIB, mib * MIB));
+    assert_eq!((torch, others), (Vec::new(), expected.to_vec()));
+}

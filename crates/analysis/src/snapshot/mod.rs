@@ -287,7 +287,7 @@ fn notes(pid: u32, process: Option<&Process>, trace: &ProcessTrace, others: usiz
     if trace.nowhere > 0 {
         let nowhere = size(trace.nowhere);
         notes.push(format!(
-            "{nowhere} in arrays or on an unknown device are not in the snapshot"
+            "{nowhere} on an unknown device are not in the snapshot"
         ));
     }
     notes

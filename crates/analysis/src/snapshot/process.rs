@@ -14,6 +14,9 @@ use gpuprobe_model::event::{Call, Event, MAX_DEVICES, Tensor};
 use gpuprobe_model::stack::CallStack;
 use gpuprobe_recording::log::Mark;
 
+/// Where addresses of arrays begin. Those of programs are below.
+const ARRAYS_AT: u64 = 1 << 49;
+
 /// Processes from their first events, or from `exec`, to their ends or the next `exec`: by process
 /// id, and the number of earlier processes with it.
 #[derive(Default)]
@@ -30,8 +33,11 @@ pub(super) struct ProcessTrace {
     pub(super) tensors: u64,
     /// Number of calls on memory from CUDA.
     pub(super) calls: u64,
-    /// Bytes of memory in arrays, which have no address, and on an unknown device.
+    /// Bytes of memory on an unknown device.
     pub(super) nowhere: u64,
+    /// Addresses that stand for live arrays, which have none, by handle; and bytes of all arrays so far.
+    arrays: HashMap<u64, u64>,
+    array_bytes: u64,
     /// Times of its first and of its last event.
     pub(super) first_ns: Option<u64>,
     pub(super) last_ns: u64,
@@ -122,9 +128,14 @@ impl ProcessTrace {
                 Change::Allocated(block) => self.allocated(&block.allocation, time_ns, process),
                 Change::Freed(block) | Change::Superseded(block) => {
                     let gone = &block.allocation;
-                    let layouts = self.devices.values_mut();
-                    if matches!(gone.space(), AddressSpace::Device | AddressSpace::Variables) {
-                        layouts.for_each(|layout| layout.remove_segment(gone.address, time_ns));
+                    let address = match gone.space() {
+                        AddressSpace::Device | AddressSpace::Variables => Some(gone.address),
+                        AddressSpace::Arrays => self.arrays.remove(&gone.address),
+                        _ => None,
+                    };
+                    if let Some(address) = address {
+                        let layouts = self.devices.values_mut();
+                        layouts.for_each(|layout| layout.remove_segment(address, time_ns));
                     }
                 }
                 Change::UnknownFree(address) => {
@@ -154,7 +165,16 @@ impl ProcessTrace {
         if allocation.belongs() != Belongs::Gpu || allocation.space() == AddressSpace::Physical {
             return;
         }
-        let (address, bytes) = (allocation.address, allocation.size_bytes);
+        let bytes = allocation.size_bytes;
+        let address = match allocation.space() {
+            AddressSpace::Arrays => {
+                let address = ARRAYS_AT.saturating_add(self.array_bytes);
+                self.array_bytes = self.array_bytes.saturating_add(bytes);
+                self.arrays.insert(allocation.address, address);
+                address
+            }
+            _ => allocation.address,
+        };
         self.add(
             Piece::new(Kind::Allocation, address, bytes, time_ns),
             allocation,
@@ -182,8 +202,7 @@ impl ProcessTrace {
 
     /// Adds a segment of this memory to its device.
     fn add(&mut self, segment: Piece, memory: &Allocation, process: &Process) {
-        let is_array = memory.space() == AddressSpace::Arrays;
-        let Some(device) = process.device(memory).filter(|_| !is_array) else {
+        let Some(device) = process.device(memory) else {
             self.nowhere = self.nowhere.saturating_add(segment.bytes);
             return;
         };

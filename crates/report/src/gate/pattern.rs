@@ -21,6 +21,8 @@ pub(super) struct Pattern {
     pub(super) text: String,
     /// Why it is no leak, or the pattern.
     pub(super) name: String,
+    /// Whether it is of a file, and has matched nothing so far.
+    pub(super) is_unused: bool,
 }
 
 impl Pattern {
@@ -55,6 +57,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Pattern>> {
     let patterns = lines.map(|(text, reason)| Pattern {
         text: text.to_owned(),
         name: if reason.is_empty() { text } else { reason }.to_owned(),
+        is_unused: true,
     });
     Ok(patterns.collect())
 }

@@ -25,7 +25,7 @@ pub use sites::{Omitted, Peak, SiteGroups, SiteReport, shown, side, stack_of};
 pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Memleak {
     /// Successful allocating calls; nested calls are counted once.
     pub alloc_calls: u64,
