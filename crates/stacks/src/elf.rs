@@ -313,8 +313,7 @@ impl<'data> ElfImage<'data> {
 }
 
 #[cfg(test)]
-pub(crate) mod sample;
-
-#[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::sample;

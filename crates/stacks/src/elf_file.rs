@@ -178,10 +178,6 @@ mod tests {
     use super::*;
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 
-    fn file(sample: ElfSample) -> ElfFile {
-        ElfFile::of(&gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap())
-    }
-
     #[test]
     fn functions_are_named_by_the_symbol_that_covers_them() {
         let symbols = [
@@ -203,7 +199,7 @@ mod tests {
             .symbols(true, &exported)
             .symbols(false, &symbols)
             .eh_frame(&[(0x1040, 0x20), (0x1088, 8)]);
-        let file = file(sample);
+        let file = sample.parsed();
         for (address, name) in [
             (0xfff, None),
             (0x1000, Some("first")),
@@ -237,7 +233,7 @@ mod tests {
         let sample = ElfSample::default()
             .code(0x1000, &[0xc3; 16])
             .symbols(false, &[("f", 0x1000, 16, FUNCTION)]);
-        let mut file = file(sample);
+        let mut file = sample.parsed();
         let mut set = |size| {
             let table = file.headers.as_mut().unwrap().sections.iter_mut();
             let mut tables = table.filter(|section| section.name == ".symtab");

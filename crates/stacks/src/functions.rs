@@ -221,8 +221,7 @@ mod tests {
                 ("_dl_debug_state", state, 16, FUNCTION),
                 ("_r_debug", debug, 8, DATA),
             ];
-            let bytes = sample().symbols(true, &symbols).bytes();
-            let file = ElfFile::of(&gpuprobe_os::bounded::file_of(&bytes).unwrap());
+            let file = sample().symbols(true, &symbols).parsed();
             let begin = file.headers().unwrap().segments.offset_of(0x1000);
             let found = rendezvous(&file).unwrap();
             found.map(|found| (found.offset - begin.unwrap().0, found.to_r_debug))

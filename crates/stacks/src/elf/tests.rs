@@ -1,3 +1,5 @@
+pub(crate) mod sample;
+
 use super::*;
 use sample::{DATA, ElfSample, FUNCTION};
 

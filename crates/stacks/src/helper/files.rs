@@ -293,8 +293,7 @@ mod tests {
 
     fn numbered() -> Option<NumberedFile> {
         let sample = crate::elf::sample::ElfSample::default().code(0x1000, &[0xc3]);
-        let file = gpuprobe_os::bounded::file_of(&sample.bytes()).ok()?;
-        NumberedFile::new(file, Path::new("/x"))
+        NumberedFile::new(sample.file(), Path::new("/x"))
     }
 
     #[test]

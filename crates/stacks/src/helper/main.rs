@@ -492,22 +492,18 @@ mod tests {
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
     use crate::elf::{Headers, Refusal};
 
-    fn file(sample: ElfSample) -> ElfFile {
-        ElfFile::of(&gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap())
-    }
-
     #[test]
     fn links_are_in_sections() {
         let debug = |bytes: &[u8]| {
-            debug_link(&file(ElfSample::default().code(1, &[0]).section(
-                ".gnu_debuglink",
-                0,
-                bytes,
-            )))
+            let sample = ElfSample::default().code(1, &[0]);
+            debug_link(&sample.section(".gnu_debuglink", 0, bytes).parsed())
         };
         let expected = Some((b"a.debug".to_vec(), 0x0403_0201));
         assert_eq!(debug(b"a.debug\0\x01\x02\x03\x04"), expected);
-        assert_eq!(debug_link(&file(ElfSample::default().code(1, &[0]))), None);
+        assert_eq!(
+            debug_link(&ElfSample::default().code(1, &[0]).parsed()),
+            None
+        );
         for (bytes, expected) in [
             (
                 &b"b.dwz\0\x01\x02"[..],
@@ -518,7 +514,7 @@ mod tests {
             (b"b.dwz", None),
         ] {
             let sample = ElfSample::default().code(1, &[0]);
-            let file = file(sample.section(".gnu_debugaltlink", 0, bytes));
+            let file = sample.section(".gnu_debugaltlink", 0, bytes).parsed();
             assert_eq!(alt_link(&file), expected, "{bytes:?}");
         }
     }
@@ -538,8 +534,7 @@ mod tests {
     #[test]
     fn files_are_asked_about_from_open_to_close() {
         let mut served = Served::default();
-        let bytes = ElfSample::default().code(0x1000, &[0xc3; 64]).bytes();
-        let open = || Some(gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let open = || Some(ElfSample::default().code(0x1000, &[0xc3; 64]).file());
         let mut answer = |request, file| {
             let answer = served.answer(request, file).ok()?;
             Some(answer.map(|answer| answer.bytes))

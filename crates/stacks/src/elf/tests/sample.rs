@@ -2,6 +2,8 @@
 
 use object::elf;
 
+use crate::elf_file::ElfFile;
+
 /// File offset of what follows the program headers.
 const BODY: u64 = 0x1000;
 const HEADER_BYTES: u16 = 64;
@@ -135,6 +137,16 @@ impl ElfSample {
         file.resize(BODY as usize, 0);
         file.extend(self.body);
         file
+    }
+
+    /// The file, which is in memory.
+    pub(crate) fn file(self) -> std::fs::File {
+        gpuprobe_os::bounded::file_of(&self.bytes()).unwrap()
+    }
+
+    /// The file, as it is parsed.
+    pub(crate) fn parsed(self) -> ElfFile {
+        ElfFile::of(&self.file())
     }
 
     /// The header of the file, with the section headers at `sections`.
