@@ -25,6 +25,6 @@ mod unwind;
 pub use elf_file::ElfFile;
 #[doc(hidden)]
 pub use elf_file::try_tables;
-pub use module::{FileKey, Module};
+pub use module::Module;
 pub use space::AddressSpaces;
 pub use unwind::{DEPTH, FunctionRules, StackCopy, UnwindRow, UnwindRule, Unwound};

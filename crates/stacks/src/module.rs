@@ -1,7 +1,6 @@
 //! Mapped files, kept open so that they can be read after their processes have ended and the files are
 //! deleted.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -14,48 +13,23 @@ use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;
 use gpuprobe_os::regular::{open_mapped, open_regular_in_root};
 
-/// Identity of a file while it is mapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileKey {
-    /// Device number, as in `/proc/PID/maps`.
-    pub device: u64,
-    /// Inode number, unique within the file system.
-    pub inode: u64,
-}
-
-/// Identity of a version of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ModuleVersion {
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl ModuleVersion {
-    fn of(file: &File) -> Option<Self> {
-        let metadata = file.metadata().ok()?;
-        Some(Self {
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
-}
+/// Bytes of headers, which are kept for all files: those of a library with a hundred segments.
+const MAX_HEADER_BYTES: usize = 4096;
 
 /// A file with mapped code.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Module {
     /// Number within the session.
     pub id: ModuleId,
-    /// Identity of the file.
-    pub key: FileKey,
     /// Path as seen by the first process found with it.
     pub path: PathBuf,
     /// A process that has or had it mapped.
     pub pid: u32,
-    file: Option<NumberedFile>,
+    pub(super) file: Option<NumberedFile>,
     /// The file as it was when it was opened; also when it is not open any more.
-    origin: Option<FileVersion>,
-    version: Option<ModuleVersion>,
-    headers: Result<Headers, Refusal>,
+    pub(super) origin: Option<FileVersion>,
+    pub(super) contents: Option<(u64, i64, i64)>,
+    pub(super) headers: Result<Headers, Refusal>,
 }
 
 impl Module {
@@ -63,57 +37,32 @@ impl Module {
     /// mapped, and the path there.
     pub(super) fn new(
         id: ModuleId,
-        key: FileKey,
-        origin: (u32, PathBuf),
-        file: Option<File>,
+        (pid, path): (u32, PathBuf),
+        file: Option<NumberedFile>,
         reader: &FileReader,
     ) -> Self {
-        let (pid, path) = origin;
-        let version = file.as_ref().and_then(ModuleVersion::of);
-        let file = file.and_then(|file| NumberedFile::new(file, &path));
-        let cannot = || Refusal::Damaged(Cow::Borrowed("it cannot be opened"));
-        let headers = file.as_ref().ok_or_else(cannot);
+        let damaged = |why: &'static str| Refusal::Damaged(why.into());
+        let headers = file.as_ref().ok_or_else(|| damaged("it cannot be opened"));
+        let headers = headers.and_then(|file| reader.headers(file));
+        let is_sane = |headers: &Headers| headers.size() <= MAX_HEADER_BYTES;
         Self {
             id,
-            key,
             path,
             pid,
-            headers: headers.and_then(|file| reader.headers(file)),
-            version,
+            headers: headers.and_then(|headers| match is_sane(&headers) {
+                true => Ok(headers),
+                false => Err(damaged("it has too many segments")),
+            }),
+            contents: file.as_ref().and_then(|file| contents(&file.file)),
             origin: file.as_ref().map(|file| file.origin.clone()),
             file,
         }
     }
 
-    /// The same, whose file is not open any more.
-    pub(super) fn closed(&self) -> Self {
-        Self {
-            path: self.path.clone(),
-            origin: self.origin.clone(),
-            headers: self.headers.clone(),
-            file: None,
-            ..*self
-        }
-    }
-
-    /// The same, opened again by way of process `pid`; none if `file` is another, or has been changed.
-    pub(super) fn reopened(&self, pid: u32, file: &File) -> Option<Self> {
-        let file = NumberedFile::new(file.try_clone().ok()?, &self.path)?;
-        let is_it = self.file.is_none() && self.origin.as_ref() == Some(&file.origin);
-        is_it.then(|| Self {
-            pid,
-            file: Some(file),
-            ..self.closed()
-        })
-    }
-
     /// A module outside of any process.
     pub fn of_file(path: PathBuf, file: File, reader: &FileReader) -> Self {
-        let key = FileKey {
-            device: 0,
-            inode: 0,
-        };
-        Self::new(ModuleId(u32::MAX), key, (0, path), Some(file), reader)
+        let file = NumberedFile::new(file, &path);
+        Self::new(ModuleId(u32::MAX), (0, path), file, reader)
     }
 
     /// The open file; `None` if it could not be opened.
@@ -145,16 +94,17 @@ impl Module {
         name.to_string_lossy().into_owned()
     }
 
-    /// Whether the file was written to since it was opened.
-    pub(super) fn was_changed(&self) -> bool {
-        self.file().and_then(ModuleVersion::of) != self.version
+    /// Whether the file is open, and was not written to since.
+    pub(super) fn is_current(&self) -> bool {
+        self.file()
+            .is_some_and(|file| contents(file) == self.contents)
     }
+}
 
-    /// Size in memory, in bytes.
-    pub(super) fn size(&self) -> usize {
-        let headers = self.headers.as_ref().map_or(0, Headers::size);
-        size_of::<Self>() + self.path.as_os_str().len() + headers
-    }
+/// Size and time of the last change: other contents have others.
+fn contents(file: &File) -> Option<(u64, i64, i64)> {
+    let metadata = file.metadata().ok()?;
+    Some((metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
 /// Opens a file that process `pid` has mapped.
@@ -191,65 +141,33 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::elf::LoadSegment;
     use crate::elf::sample::ElfSample;
 
     fn module(path: &Path) -> Module {
         let file = File::open(path).ok();
-        let key = FileKey {
-            device: 1,
-            inode: 2,
-        };
+        let file = file.and_then(|file| NumberedFile::new(file, path));
         let origin = (7, path.to_owned());
-        Module::new(ModuleId(3), key, origin, file, &FileReader::default())
+        Module::new(ModuleId(3), origin, file, &FileReader::default())
     }
 
     #[test]
-    fn a_module_is_as_large_as_its_path_and_headers() {
+    fn a_module_is_current_until_its_file_is_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libx.so");
-        let sample = ElfSample::default()
-            .code(0x1000, &[0xc3])
-            .data(0x2000, &[0])
-            .build_id(&[5; 20]);
-        std::fs::write(&path, sample.bytes()).unwrap();
+        let sample = || ElfSample::default().code(0x1000, &[0xc3]);
+        std::fs::write(&path, sample().build_id(&[5; 20]).bytes()).unwrap();
         let found = module(&path);
         assert_eq!((found.name().as_str(), found.pid), ("libx.so", 7));
         assert_eq!(found.build_id(), Some(&[5; 20][..]));
-        let headers = 2 * size_of::<LoadSegment>() + 20;
-        let of_path = path.as_os_str().len();
-        assert_eq!(found.size(), size_of::<Module>() + of_path + headers);
-        let absent = module(&folder.path().join("none"));
-        let of_path = of_path - "libx.so".len() + "none".len();
-        assert_eq!(absent.size(), size_of::<Module>() + of_path);
-        assert!(absent.file().is_none());
-        assert!(absent.headers().is_err() && !absent.was_changed());
-        let opened = found.file().unwrap().metadata().unwrap();
-        assert_eq!(opened.ino(), std::fs::metadata(&path).unwrap().ino());
-    }
-
-    #[test]
-    fn a_closed_module_is_opened_again_if_its_file_is_the_same() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("libx.so");
-        let bytes = ElfSample::default().code(0x1000, &[0xc3]).bytes();
-        std::fs::write(&path, &bytes).unwrap();
-        let other = folder.path().join("other");
-        std::fs::write(&other, &bytes).unwrap();
-        let [file, other] = [&path, &other].map(|path| File::open(path).unwrap());
-        let open = module(&path);
-        assert!(!open.was_changed());
-        assert!(open.reopened(9, &file).is_none(), "it is open");
-        let closed = open.closed();
-        assert!(closed.file().is_none() && closed.was_changed());
-        assert_eq!(closed.headers(), open.headers());
-        assert!(closed.reopened(9, &other).is_none());
-        let again = closed.reopened(9, &file).unwrap();
-        assert_eq!((again.id, again.pid), (open.id, 9));
-        assert!(again.file().is_some() && !again.was_changed());
+        assert!(found.is_current());
         std::fs::write(&path, b"shorter").unwrap();
-        assert!(again.was_changed());
-        assert!(closed.reopened(9, &File::open(&path).unwrap()).is_none());
+        assert!(!found.is_current());
+        let absent = module(&folder.path().join("none"));
+        assert!(absent.file().is_none() && absent.headers().is_err() && !absent.is_current());
+        // No file has so many segments.
+        let many = (0..200).fold(sample(), |sample, n| sample.data(0x2000 * n, &[0]));
+        std::fs::write(&path, many.bytes()).unwrap();
+        assert!(module(&path).headers().is_err());
     }
 
     #[test]

@@ -1,19 +1,15 @@
 //! Executable mappings of all traced processes: locations of addresses, and unwinding.
 
-mod unwound;
-
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use unwound::{Peeks, UnwoundProcess};
 
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::elf::Refusal;
 use super::helper::{FileReader, ProcessMemory, ProcessReader};
 use super::modules::Modules;
-use super::unwind::{self, UnwindRow, UnwindRule};
+use super::unwind::{self, ProcessCode, UnwindRow, UnwindRule, trampoline};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
@@ -22,13 +18,11 @@ use gpuprobe_os::proc::{self, Mapping, Mappings};
 /// How long a page in no mapping stays in the cache of unmapped pages.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Maximum number of reads of a process's mappings in that time, for new pages.
-const MAX_READS: u32 = 10;
+const MAX_READS: usize = 10;
 const PAGE: u64 = 4096;
 /// Maximum number of anonymous mappings of a process whose beginning is read; `CPython`'s trampolines are
 /// in one or two.
 const MAX_PEEKS: u32 = 64;
-/// Maximum number of return addresses in such mappings that are read of a process in [`PAUSE`].
-const MAX_TRAMPOLINES: usize = 512;
 /// Maximum number of cached unwind rules, of about 200 bytes each.
 const RULES_LIMIT: usize = 1 << 17;
 
@@ -48,14 +42,9 @@ struct CodeSpace {
     ranges: Vec<CodeRange>,
     /// Number of executable pages, as counted by the kernel when the mappings were read.
     exec_pages: Option<u64>,
-    /// Unmapped pages, and number of reads, since then.
+    /// Unmapped pages since then, for each of which the mappings were read again.
     missed_since: Option<Instant>,
     missed: HashSet<u64>,
-    reads: u32,
-    /// Rules of trampolines by return address, read since then: code that is made at run time changes.
-    trampolines: HashMap<u64, Option<Arc<UnwindRule>>>,
-    trampolines_since: Option<Instant>,
-    refusal: Option<Refusal>,
 }
 
 /// A mapping of a process with execute permission.
@@ -67,19 +56,13 @@ struct CodeRange {
     offset: u64,
     is_writable: bool,
     module: Option<Arc<Module>>,
-    /// It has no file.
-    is_anonymous: bool,
-    /// The unwind rule of return addresses in it, if it begins with a trampoline: for when the process has
-    /// ended and the code cannot be read.
-    trampolines: Option<Arc<UnwindRule>>,
+    /// The unwind rule of return addresses in it, if it has no file and begins with a trampoline.
+    trampoline: Option<Arc<UnwindRule>>,
 }
 
 /// Cache of unwind rules by module and first address, shared by all processes.
 #[derive(Debug, Default)]
-struct Rules {
-    of_modules: HashMap<ModuleId, BTreeMap<u64, Known>>,
-    count: usize,
-}
+struct Rules(BTreeMap<(ModuleId, u64), Known>);
 
 /// End address of a rule, and the rule if there is one.
 type Known = (u64, Option<Arc<UnwindRule>>);
@@ -92,8 +75,9 @@ impl Rules {
         module: &Module,
         address: u64,
     ) -> Option<Arc<UnwindRule>> {
-        let known = self.of_modules.get(&module.id);
-        let before = known.and_then(|known| known.range(..=address).next_back());
+        let Self(known) = self;
+        let key = |address| (module.id, address);
+        let before = known.range(key(0)..=key(address)).next_back();
         if let Some((_, (end, rule))) = before
             && address < *end
         {
@@ -103,22 +87,19 @@ impl Rules {
             .numbered()
             .and_then(|file| reader.rules(file, address));
         let rows = rules.map_or(Vec::new(), |rules| rules.rows);
-        if self.count + rows.len() >= RULES_LIMIT {
-            *self = Self::default();
+        if known.len() + rows.len() >= RULES_LIMIT {
+            known.clear();
         }
-        let known = self.of_modules.entry(module.id).or_default();
         let mut found = None;
         for UnwindRow { addresses, rule } in rows {
-            let rule = Arc::new(rule);
+            let rule = Some(Arc::new(rule));
             if addresses.contains(&address) {
-                found = Some(Arc::clone(&rule));
+                found.clone_from(&rule);
             }
-            known.insert(addresses.start, (addresses.end, Some(rule)));
-            self.count += 1;
+            known.insert(key(addresses.start), (addresses.end, rule));
         }
         if found.is_none() {
-            known.insert(address, (address.saturating_add(1), None));
-            self.count += 1;
+            known.insert(key(address), (address.saturating_add(1), None));
         }
         found
     }
@@ -157,54 +138,48 @@ impl AddressSpaces {
             return;
         };
         space.exec_pages = exec_pages;
-        let modules = &mut self.modules;
-        let mut peeks = Peeks::new(pid, &self.memory);
-        let with_module = |map: Mapping<'_>| {
-            let module = modules.of(pid, &map);
+        let (modules, memory) = (&mut self.modules, self.memory.memory(pid));
+        let mut peeks = 0..MAX_PEEKS;
+        let mut trampoline_at = |address| {
+            peeks.next()?;
+            let mut code = [0; trampoline::WHOLE];
+            let code = memory.read(address, &mut code)?;
+            trampoline::rule(code).map(Arc::new)
+        };
+        let range = |map: Mapping<'_>| {
             let is_anonymous = map.inode == 0 && map.path().is_none();
             CodeRange {
                 start: map.start,
                 end: map.end,
                 offset: map.offset,
                 is_writable: map.is_writable,
-                module,
-                is_anonymous,
-                trampolines: is_anonymous.then(|| peeks.at(map.start)).flatten(),
+                module: modules.of(pid, &map),
+                trampoline: is_anonymous.then(|| trampoline_at(map.start)).flatten(),
             }
         };
         let code = maps.iter().filter(|map| map.is_code && !map.is_vsyscall());
-        let ranges: Vec<_> = code.map(with_module).collect();
-        let mapped = ranges.iter().filter_map(|range| range.module.as_ref());
-        mapped.for_each(|module| modules.map(module));
-        space.trampolines.clear();
-        let before = std::mem::replace(&mut space.ranges, ranges);
-        let unmapped = before.iter().filter_map(|range| range.module.as_ref());
-        unmapped.for_each(|module| modules.unmap(module));
-        let mut mapped = space.ranges.iter();
-        let main = mapped.find_map(|range| range.module.as_ref());
-        let refused = main.and_then(|module| module.headers().err()).cloned();
-        space.refusal = refused.filter(|refusal| !matches!(refusal, Refusal::Damaged(_)));
+        space.ranges = code.map(range).collect();
     }
 
     /// Drops the mappings of a process that has ended or called exec, but not the modules.
     pub fn forget(&mut self, pid: u32) {
-        let space = self.processes.remove(&pid).unwrap_or_default();
-        let unmapped = space
-            .ranges
-            .iter()
-            .filter_map(|range| range.module.as_ref());
-        unmapped.for_each(|module| self.modules.unmap(module));
+        self.processes.remove(&pid);
     }
 
     /// Closes files that no process has mapped any more, nor had when this was last called: who wants
     /// the names of their functions has asked for them. Gives the modules of these.
     pub fn close_unused(&mut self) -> Vec<ModuleId> {
-        self.modules.close_unused()
+        let ranges = self.processes.values().flat_map(|space| &space.ranges);
+        let mapped = ranges.filter_map(|range| Some(range.module.as_ref()?.id));
+        self.modules.close_unused(&mapped.collect())
     }
 
     /// Why stacks of `pid` are not supported, if so.
     pub fn refusal(&self, pid: u32) -> Option<&Refusal> {
-        self.processes.get(&pid)?.refusal.as_ref()
+        let mut mapped = self.processes.get(&pid)?.ranges.iter();
+        let main = mapped.find_map(|range| range.module.as_ref())?;
+        let refusal = main.headers().err();
+        refusal.filter(|refusal| !matches!(refusal, Refusal::Damaged(_)))
     }
 
     /// The executable pages of process `pid` for the kernel side. `None` if they are unknown or may change
@@ -244,12 +219,7 @@ impl AddressSpaces {
 
     /// Unwinds a copied stack of process `pid`.
     pub fn unwind(&mut self, pid: u32, copy: &StackCopy<'_>) -> Unwound {
-        let mut code = UnwoundProcess {
-            pid,
-            spaces: self,
-            memory: OnceCell::new(),
-        };
-        unwind::unwind(&mut code, copy)
+        unwind::unwind(&mut UnwoundProcess { pid, spaces: self }, copy)
     }
 
     /// The files of which process `pid` has mapped code, each with its load bias; the executable first.
@@ -326,31 +296,39 @@ fn nowhere(address: u64) -> Location {
     }
 }
 
+/// One process, as seen by the unwinder.
+struct UnwoundProcess<'a> {
+    pid: u32,
+    spaces: &'a mut AddressSpaces,
+}
+
+impl ProcessCode for UnwoundProcess<'_> {
+    fn place(&mut self, address: u64, lookup: u64) -> Option<Location> {
+        let (location, _) = self.spaces.find(self.pid, address, lookup)?;
+        Some(location)
+    }
+
+    fn rule(&mut self, lookup: u64, has_called: bool) -> Option<Arc<UnwindRule>> {
+        let range = self.spaces.processes.get(&self.pid)?.range(lookup)?;
+        let Some(module) = &range.module else {
+            return range.trampoline.clone().filter(|_| has_called);
+        };
+        let offset = range.offset.wrapping_add(lookup.wrapping_sub(range.start));
+        let address = module.headers().ok()?.segments.address_of(offset)?;
+        let reader = self.spaces.modules.reader();
+        self.spaces.rules.at(reader, module, address)
+    }
+}
+
 impl CodeSpace {
     /// Whether to read the mappings again because `address` is in none: it may just have been mapped.
     fn may_read(&mut self, address: u64) -> bool {
-        if self
-            .missed_since
-            .is_none_or(|since| since.elapsed() > PAUSE)
-        {
+        let since = self.missed_since;
+        if since.is_none_or(|since| since.elapsed() > PAUSE) {
             self.missed_since = Some(Instant::now());
             self.missed.clear();
-            self.reads = 0;
         }
-        let may = self.reads < MAX_READS && self.missed.insert(address / PAGE);
-        self.reads += u32::from(may);
-        may
-    }
-
-    /// The rule at a return address, if it was read lately; none, if too many were.
-    fn known_trampoline(&mut self, return_address: u64) -> Option<Option<Arc<UnwindRule>>> {
-        let since = self.trampolines_since;
-        if since.is_none_or(|since| since.elapsed() > PAUSE) {
-            self.trampolines_since = Some(Instant::now());
-            self.trampolines.clear();
-        }
-        let known = self.trampolines.get(&return_address).cloned();
-        known.or((self.trampolines.len() >= MAX_TRAMPOLINES).then_some(None))
+        self.missed.len() < MAX_READS && self.missed.insert(address / PAGE)
     }
 
     fn range(&self, address: u64) -> Option<&CodeRange> {

@@ -150,7 +150,7 @@ mod tests {
                 r#"{"Ok":{"segments":[{"is_executable":true,"offset":0,"address":4096,"file_size":99}],"eh_frame_hdr":null,"build_id":[1,2]}}"#,
             ),
             encoded_from::<Option<FunctionRules>>(
-                r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":-8}],[3,{"IsExpression":[119,8]}]],"encoding":{"is_64_bit":false,"version":1},"is_signal_frame":false}}]}"#,
+                r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":{"Cfa":-8}}],[3,{"Is":{"Expression":[119,8]}}]],"is_signal_frame":false}}]}"#,
             ),
             encoded_from::<Result<Vec<FoundFunction>, String>>(
                 r#"{"Ok":[{"row":1,"symbol":0,"offset":64,"first":"Emulated"}]}"#,

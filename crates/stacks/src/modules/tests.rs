@@ -30,28 +30,22 @@ fn files(folder: &Path, count: usize) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn room_is_made_of_what_nobody_has_mapped() {
+fn no_more_files_are_open_than_may_be() {
     let folder = tempfile::tempdir().unwrap();
-    let files = files(folder.path(), 6);
+    let files = files(folder.path(), 2);
     let mut modules = Modules {
-        may_open: 4,
+        may_open: 1,
         ..Modules::default()
     };
-    let mapped: Vec<_> = files[..2].iter().map(|f| of(&mut modules, f)).collect();
-    let of_ended: Vec<_> = files[2..4].iter().map(|f| of(&mut modules, f)).collect();
-    let ended = of_ended[0].as_ref().unwrap().id;
-    drop(of_ended);
-    let next = of(&mut modules, &files[4]).unwrap();
-    assert!(next.file().is_some() && modules.open == 3);
-    assert!(modules.get(ended).is_none());
-    assert!(of(&mut modules, &files[2]).unwrap().id != ended);
-    // It is too early to look again.
-    assert!(of(&mut modules, &files[5]).unwrap().file().is_none());
-    assert_eq!(modules.open, 4);
-    for (module, path) in mapped.into_iter().zip(&files) {
-        let again = of(&mut modules, path).unwrap();
-        assert_eq!(again.id, module.unwrap().id);
+    let [open, other] = [0, 1].map(|n| of(&mut modules, &files[n]).unwrap());
+    assert!(open.file().is_some() && other.file().is_none());
+    for _ in 0..2 {
+        modules.close_unused(&HashSet::new());
     }
+    // It is another, of which nothing was known.
+    let again = of(&mut modules, &files[1]).unwrap();
+    assert!(again.file().is_some() && again.id != other.id);
+    assert_eq!(modules.open, 1);
 }
 
 #[test]
@@ -60,21 +54,17 @@ fn a_file_that_nobody_has_mapped_is_closed_and_opened_again() {
     let files = files(folder.path(), 2);
     let mut modules = Modules::default();
     let [ended, living] = [0, 1].map(|n| of(&mut modules, &files[n]).unwrap());
-    modules.map(&living);
-    assert!(modules.close_unused().is_empty(), "both were asked for");
-    assert!(modules.close_unused().is_empty(), "it is too early");
-    assert_eq!(modules.close_unused(), [ended.id]);
-    assert!(modules.close_unused().is_empty(), "it is closed");
+    let (mapped, none) = (HashSet::from([living.id]), HashSet::new());
+    assert!(modules.close_unused(&mapped).is_empty(), "it is too early");
+    assert_eq!(modules.close_unused(&mapped), [ended.id]);
+    assert!(modules.close_unused(&mapped).is_empty(), "it is closed");
     assert!(modules.get(ended.id).unwrap().file().is_none());
     assert_eq!(modules.open, 1);
     let again = of(&mut modules, &files[0]).unwrap();
     assert!(again.id == ended.id && again.file().is_some());
     assert!(again.headers() == ended.headers() && modules.open == 2);
-    modules.unmap(&living);
-    let mut closed = Vec::new();
-    for _ in 0..3 {
-        closed.extend(modules.close_unused());
-    }
+    assert!(modules.close_unused(&none).is_empty());
+    let mut closed = modules.close_unused(&none);
     closed.sort_unstable_by_key(|id| id.0);
     assert_eq!(closed, [ended.id, living.id]);
     // One that was changed meanwhile is another.
@@ -93,19 +83,6 @@ fn a_file_that_nobody_has_mapped_is_closed_and_opened_again() {
 }
 
 #[test]
-fn modules_take_no_more_than_they_may() {
-    let folder = tempfile::tempdir().unwrap();
-    let files = files(folder.path(), 9);
-    let mut modules = Modules::default();
-    let first = of(&mut modules, &files[0]).unwrap();
-    modules.may_take = 3 * first.size();
-    let all: Vec<_> = files.iter().map(|f| of(&mut modules, f)).collect();
-    assert_eq!(all.iter().flatten().count(), 3);
-    let known = modules.all.values().map(|module| module.size());
-    assert_eq!(known.sum::<usize>(), modules.bytes);
-}
-
-#[test]
 fn what_cannot_be_opened_is_one_module() {
     let folder = tempfile::tempdir().unwrap();
     let path = files(folder.path(), 1).remove(0);
@@ -119,29 +96,23 @@ fn what_cannot_be_opened_is_one_module() {
 }
 
 #[test]
-fn room_is_made_in_bytes_and_not_again_at_once() {
+fn closed_modules_make_room_for_others() {
     let folder = tempfile::tempdir().unwrap();
     let files = files(folder.path(), 5);
-    let mut modules = Modules::default();
-    let first = of(&mut modules, &files[0]).unwrap();
-    modules.may_take = 2 * first.size();
-    assert!(of(&mut modules, &files[1]).is_some());
-    assert!(modules.forgotten_at.is_none() && modules.open == 2);
-    // The one that is held stays.
-    assert!(of(&mut modules, &files[2]).is_some());
-    assert_eq!((modules.all.len(), modules.by_key.len()), (2, 2));
-    assert_eq!((modules.open, modules.bytes), (2, 2 * first.size()));
-    assert!(modules.forgotten_at.is_some() && modules.is_reported);
-    assert!(of(&mut modules, &files[3]).is_none(), "it is too early");
-    modules.forgotten_at = Instant::now().checked_sub(PAUSE);
-    assert!(of(&mut modules, &files[3]).is_some());
-    assert!(modules.get(first.id).is_some());
-}
-
-#[test]
-fn how_many_files_may_be_open_follows_the_limit_of_the_process() {
-    let may = may_open();
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    assert!(soft >= hard.min(3 * 16384));
-    assert_eq!(may, (soft / 3).min(16384));
+    let mut modules = Modules {
+        max_modules: 4,
+        ..Modules::default()
+    };
+    let all: Vec<_> = files.iter().map(|file| of(&mut modules, file)).collect();
+    assert!(all[4].is_none() && modules.is_reported);
+    let first = all[0].as_ref().unwrap().id;
+    let mapped = HashSet::from([first]);
+    assert_eq!(modules.close_unused(&mapped).len(), 0);
+    assert_eq!(modules.all.len(), 4);
+    assert_eq!(modules.close_unused(&mapped).len(), 3);
+    assert_eq!(
+        (modules.all.len(), modules.newest.len(), modules.open),
+        (1, 1, 1)
+    );
+    assert!(modules.get(first).is_some() && of(&mut modules, &files[4]).is_some());
 }

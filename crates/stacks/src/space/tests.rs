@@ -45,8 +45,7 @@ fn range(start: u64, end: u64) -> CodeRange {
         offset: 0x100,
         is_writable: false,
         module: None,
-        is_anonymous: true,
-        trampolines: None,
+        trampoline: None,
     }
 }
 
@@ -58,33 +57,14 @@ fn mappings_are_read_again_a_few_times_and_once_for_a_page() {
     };
     assert!(space.may_read(0x1000));
     assert!(!space.may_read(0x1fff), "the same page");
-    for page in 2..=u64::from(MAX_READS) {
+    for page in 2..=MAX_READS as u64 {
         assert!(space.may_read(page * PAGE), "{page}");
     }
     assert!(!space.may_read(0x100 * PAGE), "too many");
-    assert_eq!(space.reads, MAX_READS);
+    assert_eq!(space.missed.len(), MAX_READS);
     space.missed_since = Instant::now().checked_sub(2 * PAUSE);
     assert!(space.may_read(0x1000));
-    assert_eq!((space.reads, space.missed.len()), (1, 1));
-}
-
-#[test]
-fn a_few_trampolines_of_a_process_are_known_for_a_while() {
-    let mut space = CodeSpace {
-        trampolines_since: Some(Instant::now() + HOUR),
-        ..CodeSpace::default()
-    };
-    let rule = Arc::new(unwind::trampoline::after_call(b"\x5d\xc3").unwrap());
-    space.trampolines.insert(0, Some(Arc::clone(&rule)));
-    for address in 1..MAX_TRAMPOLINES as u64 {
-        assert!(space.known_trampoline(address).is_none(), "{address}");
-        space.trampolines.insert(address, None);
-    }
-    assert_eq!(space.known_trampoline(0), Some(Some(rule)));
-    assert_eq!(space.known_trampoline(1), Some(None));
-    assert_eq!(space.known_trampoline(u64::MAX), Some(None), "too many");
-    space.trampolines_since = Instant::now().checked_sub(2 * PAUSE);
-    assert!(space.known_trampoline(0).is_none());
+    assert_eq!(space.missed.len(), 1);
 }
 
 #[test]
@@ -154,7 +134,7 @@ fn mappings_of_a_process_are_its_files_and_anonymous_code() {
     spaces.refresh(pid);
     assert_eq!(spaces.pids().collect::<Vec<_>>(), [pid]);
     let space = &spaces.processes[&pid];
-    let at = |address: u64| space.range(address).unwrap().is_anonymous;
+    let at = |address: u64| space.range(address).unwrap().module.is_none();
     let here = mappings_of_a_process_are_its_files_and_anonymous_code as *const () as u64;
     assert!(at(code.as_ptr() as u64) && !at(here));
     let location = spaces.locate(pid, here);
@@ -196,16 +176,16 @@ fn rules_are_kept_by_function_and_number_limited() {
         (0x1020, true, 4),
     ] {
         assert_eq!(at(&mut rules, address), is_found, "{address:#x}");
-        assert_eq!(rules.count, count, "{address:#x}");
+        assert_eq!(rules.0.len(), count, "{address:#x}");
     }
-    rules = Rules {
-        count: RULES_LIMIT - 2,
-        ..Rules::default()
-    };
-    assert!(at(&mut rules, 0x1005));
-    assert_eq!(rules.count, RULES_LIMIT - 1);
-    assert!(at(&mut rules, 0x1020));
-    assert_eq!(rules.count, 1, "the others are gone");
+    for n in rules.0.len()..RULES_LIMIT - 2 {
+        rules.0.insert((ModuleId(0), n as u64), (0, None));
+    }
+    assert!(at(&mut rules, 0x1005), "known");
+    assert!(at(&mut rules, 0x1020) && !at(&mut rules, 0x1012));
+    assert_eq!(rules.0.len(), RULES_LIMIT - 1);
+    assert!(!at(&mut rules, 0x1013) && !at(&mut rules, 0x1014));
+    assert_eq!(rules.0.len(), 1, "the others are gone");
 }
 
 /// This program is linked by rustc's lld, so that its code begins within a page.

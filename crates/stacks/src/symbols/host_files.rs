@@ -1,5 +1,6 @@
 //! Kernel names and variable sizes from the symbols of traced programs.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl HostFiles {
         let since = self.closed.get_or_insert_with(Instant::now);
         if since.elapsed() > CLOSE_EVERY {
             *since = Instant::now();
-            self.modules.close_unused();
+            self.modules.close_unused(&HashSet::new());
             self.close_program();
         }
     }

@@ -1,11 +1,9 @@
 //! Unwinding of copied stacks with DWARF CFI.
 
-mod memory;
 mod rule;
 mod table;
 pub(super) mod trampoline;
 
-pub use memory::StackCopy;
 pub use rule::UnwindRule;
 pub(crate) use table::Tables;
 pub use table::{FunctionRules, UnwindRow};
@@ -13,8 +11,7 @@ pub use table::{FunctionRules, UnwindRow};
 use std::sync::Arc;
 
 use gpuprobe_model::stack::{CallStack, Location};
-use memory::CopiedStack;
-use rule::{Registers, RuleTarget};
+use rule::{Caller, Registers};
 
 /// Maximum number of frames; deeper ones are cut.
 pub const DEPTH: usize = 1024;
@@ -29,148 +26,136 @@ pub struct Unwound {
     pub slots: Vec<u64>,
 }
 
+/// Registers of a thread and a copy of the top of its stack.
+#[derive(Clone, Copy, Debug)]
+pub struct StackCopy<'a> {
+    /// Instruction pointer of the frame.
+    pub ip: u64,
+    /// The stack pointer, the address of the first byte of `bytes`.
+    pub sp: u64,
+    /// The register for the frame pointer, which may have any value.
+    pub bp: u64,
+    /// Memory from the stack pointer upwards.
+    pub bytes: &'a [u8],
+    /// Stack slots whose return address a uretprobe replaced by its trampoline, with the original return
+    /// addresses.
+    pub replaced: &'a [(u64, u64)],
+}
+
+impl StackCopy<'_> {
+    /// A little-endian number of `size` bytes.
+    fn number(&self, address: u64, size: u8) -> Option<u64> {
+        let start = usize::try_from(address.checked_sub(self.sp)?).ok()?;
+        let end = start.checked_add(usize::from(size))?;
+        let bytes = self.bytes.get(start..end)?;
+        let mut word = [0; 8];
+        word.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(u64::from_le_bytes(word))
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        self.number(address, 8)
+    }
+
+    /// The return address at `address`; the original one if a uretprobe replaced it.
+    fn return_address(&self, address: u64) -> Option<u64> {
+        let replaced = self.replaced.iter().find(|(slot, _)| *slot == address);
+        replaced.map_or_else(|| self.word(address), |&(_, original)| Some(original))
+    }
+}
+
 /// Lookup of code in a process.
 pub(super) trait ProcessCode {
     /// The location of `address`, if `lookup` is mapped. `lookup` is `address`, or one less for a return
     /// address.
     fn place(&mut self, address: u64, lookup: u64) -> Option<Location>;
-    /// The unwind rule for `lookup`.
-    fn rule(&mut self, lookup: u64) -> Option<Arc<UnwindRule>>;
-    /// The unwind rule for `return_address` in anonymous code, from its instructions.
-    fn trampoline(&mut self, return_address: u64) -> Option<Arc<UnwindRule>>;
+    /// The unwind rule for `lookup`; one of code in no file is that of a frame that has made a call.
+    fn rule(&mut self, lookup: u64, has_called: bool) -> Option<Arc<UnwindRule>>;
 }
 
-/// A frame during unwinding.
-struct UnwindFrame {
-    registers: Registers,
-    /// Address for the lookup of the unwind rule.
-    lookup: u64,
-    location: Location,
-    is_innermost: bool,
-    /// It was interrupted by a signal: it has made no call.
-    is_interrupted: bool,
-}
-
-/// Unwinds `copy`, at most to [`DEPTH`] frames.
-pub(super) fn unwind(code: &mut dyn ProcessCode, copy: &StackCopy<'_>) -> Unwound {
-    let memory = CopiedStack(copy);
-    let mut frame = innermost(code, copy);
+/// Unwinds `stack`, at most to [`DEPTH`] frames.
+pub(super) fn unwind(code: &mut dyn ProcessCode, stack: &StackCopy<'_>) -> Unwound {
+    let mut registers = Registers::new(stack.ip, stack.sp, stack.bp);
+    let (mut lookup, mut has_called) = (stack.ip, false);
+    let unknown = Location {
+        address: stack.ip,
+        module: None,
+        offset: 0,
+    };
+    let mut location = code.place(stack.ip, stack.ip).unwrap_or(unknown);
     let mut unwound = Unwound::default();
-    unwound.stack.locations.push(frame.location);
+    unwound.stack.locations.push(location);
     while unwound.stack.locations.len() < DEPTH {
-        let rule = code.rule(frame.lookup).or_else(|| frame.trampoline(code));
         // If a rule cannot be applied the copy has ended; guessing on would give wrong frames.
-        let step = match rule {
-            Some(rule) => rule.apply(&frame.registers, &memory),
-            None => without_rule(code, &frame, &memory),
+        let caller = match code.rule(lookup, has_called) {
+            Some(rule) => rule.apply(&registers, stack),
+            None => {
+                let is_innermost = unwound.slots.is_empty();
+                without_rule(code, stack, &registers, (is_innermost, location))
+            }
         };
-        let Some(step) = step else {
+        let Some(caller) = caller else {
             return unwound;
         };
-        let RuleTarget::Caller {
-            registers,
-            return_address,
-            slot,
-            is_interrupted,
-        } = step
-        else {
-            unwound.stack.is_complete = true;
-            return unwound;
-        };
+        let return_address = caller.registers.ip();
         if return_address == 0 {
             unwound.stack.is_complete = true;
             return unwound;
         }
+        has_called = !caller.is_interrupted;
         // A signal handler may run on a stack of its own, above or below the thread's.
-        if !is_interrupted && registers.sp() <= frame.registers.sp() {
+        if has_called && caller.registers.sp() <= registers.sp() {
             return unwound;
         }
-        let lookup = return_address.wrapping_sub(u64::from(!is_interrupted));
+        lookup = return_address.wrapping_sub(u64::from(has_called));
         // Symbolisation looks up the byte before a location's address, as for a call. An interrupted function
         // has made no call, so its address is increased by one.
-        let address = lookup.wrapping_add(1);
-        let Some(location) = code.place(address, lookup) else {
+        let Some(place) = code.place(lookup.wrapping_add(1), lookup) else {
             return unwound;
         };
-        frame = UnwindFrame {
-            registers,
-            lookup,
-            location,
-            is_innermost: false,
-            is_interrupted,
-        };
+        (registers, location) = (caller.registers, place);
         unwound.stack.locations.push(location);
-        unwound.slots.push(slot);
+        unwound.slots.push(caller.slot);
     }
     unwound
-}
-
-/// The frame in which the stack was copied.
-fn innermost(code: &mut dyn ProcessCode, copy: &StackCopy<'_>) -> UnwindFrame {
-    let unknown = Location {
-        address: copy.ip,
-        module: None,
-        offset: 0,
-    };
-    UnwindFrame {
-        registers: Registers::new(copy.ip, copy.sp, copy.bp),
-        lookup: copy.ip,
-        location: code.place(copy.ip, copy.ip).unwrap_or(unknown),
-        is_innermost: true,
-        is_interrupted: false,
-    }
-}
-
-impl UnwindFrame {
-    fn trampoline(&self, code: &mut dyn ProcessCode) -> Option<Arc<UnwindRule>> {
-        let has_called = !self.is_innermost && !self.is_interrupted;
-        let is_in_no_file = self.location.module.is_none();
-        (has_called && is_in_no_file).then(|| code.trampoline(self.location.address))?
-    }
 }
 
 /// The caller without an unwind rule: by the return address at the stack pointer, or the frame pointer.
 fn without_rule(
     code: &mut dyn ProcessCode,
-    frame: &UnwindFrame,
-    memory: &CopiedStack<'_>,
-) -> Option<RuleTarget> {
-    let sp = frame.registers.sp();
+    stack: &StackCopy<'_>,
+    registers: &Registers,
+    (is_innermost, location): (bool, Location),
+) -> Option<Caller> {
     let mut caller = |slot: u64, bp: Option<u64>| {
-        let return_address = memory.return_address(slot)?;
+        let return_address = stack.return_address(slot)?;
         if return_address != 0 {
             code.place(return_address, return_address.wrapping_sub(1))?;
         }
-        let sp = slot.checked_add(8)?;
-        Some(RuleTarget::Caller {
-            registers: frame.registers.called_from(return_address, sp, bp),
-            return_address,
+        Some(Caller {
+            registers: registers.called_from(return_address, slot.checked_add(8)?, bp),
             slot,
             is_interrupted: false,
         })
     };
-    let bp = frame.registers.bp();
+    let (sp, bp) = (registers.sp(), registers.bp());
     // Stacks are captured at function entry: nothing was pushed yet.
-    if frame.is_innermost
-        && let Some(step) = caller(sp, bp)
-        && !matches!(
-            step,
-            RuleTarget::Caller {
-                return_address: 0,
-                ..
-            }
-        )
-    {
-        return Some(step);
+    let begun = is_innermost.then(|| caller(sp, bp)).flatten();
+    if let Some(begun) = begun.filter(|caller| caller.registers.ip() != 0) {
+        return Some(begun);
     }
     let bp = bp?;
-    if bp == 0 && frame.location.module.is_some() {
+    if bp == 0 && location.module.is_some() {
         // The ABI marks the outermost frame like this.
-        return Some(RuleTarget::Outermost);
+        return Some(Caller {
+            registers: registers.of_none(),
+            slot: 0,
+            is_interrupted: false,
+        });
     }
     let is_above = bp >= sp && bp % 8 == 0;
     is_above.then_some(())?;
-    caller(bp.checked_add(8)?, memory.word(bp))
+    caller(bp.checked_add(8)?, stack.word(bp))
 }
 
 /// Fuzzing entry point. Applies an untrusted rule to a small stack.
@@ -184,7 +169,7 @@ pub(crate) fn try_rule(rule: &UnwindRule) {
         replaced: &[],
     };
     let registers = Registers::new(copy.ip, copy.sp, copy.bp);
-    let _ = rule.apply(&registers, &CopiedStack(&copy));
+    let _ = rule.apply(&registers, &copy);
 }
 
 #[cfg(test)]

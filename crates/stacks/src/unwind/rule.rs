@@ -9,7 +9,7 @@ use gimli::{EndianSlice, RegisterRule, UnwindExpression, UnwindTableRow, Value};
 use gimli::{Format, FrameDescriptionEntry, Location, X86_64};
 use serde::{Deserialize, Serialize};
 
-use super::memory::CopiedStack;
+use super::StackCopy;
 use super::table::Bytes;
 
 /// Maximum number of operations of an expression; real ones have a dozen.
@@ -37,6 +37,15 @@ impl Registers {
         self
     }
 
+    /// Those of a caller that there is not: the frame is outermost.
+    pub(super) fn of_none(self) -> Self {
+        self.called_from(0, 0, None)
+    }
+
+    pub(super) fn ip(&self) -> u64 {
+        self.0[IP].unwrap_or(0)
+    }
+
     pub(super) fn sp(&self) -> u64 {
         self.0[SP].unwrap_or(0)
     }
@@ -50,83 +59,72 @@ impl Registers {
     }
 }
 
+/// A number that follows from a frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Operand {
+    /// A register, by DWARF number, plus an offset.
+    Register(u16, i64),
+    /// The CFA plus an offset.
+    Cfa(i64),
+    Expression(Box<[u8]>),
+    Constant(u64),
+}
+
 /// Where a register's value is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum ValueLocation {
     Undefined,
-    /// In memory, at this offset from the CFA.
-    At(i64),
-    /// The CFA plus this.
-    Is(i64),
-    /// In another register, by DWARF number.
-    Register(u16),
-    /// In memory, at the address that the expression gives.
-    AtExpression(Box<[u8]>),
-    /// The result of the expression.
-    IsExpression(Box<[u8]>),
-    Constant(u64),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Cfa {
-    /// A register plus an offset.
-    Register(u16, i64),
-    Expression(Box<[u8]>),
+    /// In memory, at this address.
+    At(Operand),
+    /// The number itself.
+    Is(Operand),
 }
 
 /// A row of the unwind table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnwindRule {
-    cfa: Cfa,
+    cfa: Operand,
     /// Registers that are not listed are unchanged.
     registers: Box<[(u16, ValueLocation)]>,
-    encoding: ExpressionEncoding,
     is_signal_frame: bool,
 }
 
-/// Encoding of expressions: gimli's [`Encoding`] of a 64-bit program, serialisable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct ExpressionEncoding {
-    is_64_bit: bool,
-    version: u16,
+/// Encoding of expressions; nothing that can be evaluated here depends on more than the size of addresses.
+const ENCODING: Encoding = Encoding {
+    address_size: 8,
+    format: Format::Dwarf32,
+    version: 4,
+};
+
+/// The frame that another was called from.
+pub(super) struct Caller {
+    /// Without a return address in them, there is none.
+    pub(super) registers: Registers,
+    /// Stack address of the return address; 0 if it was in a register.
+    pub(super) slot: u64,
+    /// It was interrupted by a signal: it has made no call.
+    pub(super) is_interrupted: bool,
 }
 
-impl From<Encoding> for ExpressionEncoding {
-    fn from(encoding: Encoding) -> Self {
-        Self {
-            is_64_bit: encoding.format == Format::Dwarf64,
-            version: encoding.version,
+impl Operand {
+    fn expression(
+        section: &EhFrame<Bytes<'_>>,
+        expression: &UnwindExpression<usize>,
+    ) -> Option<Self> {
+        let Expression(bytes) = expression.get(section).ok()?;
+        Some(Self::Expression(bytes.slice().into()))
+    }
+
+    fn value(&self, cfa: Option<u64>, from: &Registers, stack: &StackCopy<'_>) -> Option<u64> {
+        match self {
+            Self::Register(register, offset) => {
+                Some(from.get(*register)?.wrapping_add_signed(*offset))
+            }
+            Self::Cfa(offset) => Some(cfa?.wrapping_add_signed(*offset)),
+            Self::Expression(bytes) => evaluate(bytes, cfa, from, stack),
+            Self::Constant(value) => Some(*value),
         }
     }
-}
-
-impl From<ExpressionEncoding> for Encoding {
-    fn from(form: ExpressionEncoding) -> Self {
-        Self {
-            address_size: 8,
-            format: if form.is_64_bit {
-                Format::Dwarf64
-            } else {
-                Format::Dwarf32
-            },
-            version: form.version,
-        }
-    }
-}
-
-/// Result of a rule. It lives for one step and is never stored.
-#[allow(clippy::large_enum_variant)]
-pub(super) enum RuleTarget {
-    /// There is no caller.
-    Outermost,
-    Caller {
-        registers: Registers,
-        return_address: u64,
-        /// Stack address of the return address; 0 if it was in a register.
-        slot: u64,
-        /// The caller was interrupted by a signal: it has made no call.
-        is_interrupted: bool,
-    },
 }
 
 impl UnwindRule {
@@ -135,25 +133,25 @@ impl UnwindRule {
         entry: &FrameDescriptionEntry<Bytes<'_>>,
         row: &UnwindTableRow<usize>,
     ) -> Option<Self> {
-        let bytes = |expression: &UnwindExpression<usize>| {
-            let Expression(bytes) = expression.get(section).ok()?;
-            Some(bytes.slice().into())
-        };
+        use ValueLocation::{At, Is, Undefined};
+        let expression = |expression| Operand::expression(section, expression);
         let cfa = match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
-            CfaRule::Expression(expression) => Cfa::Expression(bytes(expression)?),
+            CfaRule::RegisterAndOffset { register, offset } => {
+                Operand::Register(register.0, *offset)
+            }
+            CfaRule::Expression(bytes) => expression(bytes)?,
         };
         let mut registers = Vec::new();
         for (register, rule) in row.registers() {
             let place = match rule {
                 RegisterRule::SameValue => continue,
-                RegisterRule::Offset(offset) => ValueLocation::At(*offset),
-                RegisterRule::ValOffset(offset) => ValueLocation::Is(*offset),
-                RegisterRule::Register(other) => ValueLocation::Register(other.0),
-                RegisterRule::Expression(e) => ValueLocation::AtExpression(bytes(e)?),
-                RegisterRule::ValExpression(e) => ValueLocation::IsExpression(bytes(e)?),
-                RegisterRule::Constant(value) => ValueLocation::Constant(*value),
-                _ => ValueLocation::Undefined,
+                RegisterRule::Offset(offset) => At(Operand::Cfa(*offset)),
+                RegisterRule::ValOffset(offset) => Is(Operand::Cfa(*offset)),
+                RegisterRule::Register(other) => Is(Operand::Register(other.0, 0)),
+                RegisterRule::Expression(bytes) => At(expression(bytes)?),
+                RegisterRule::ValExpression(bytes) => Is(expression(bytes)?),
+                RegisterRule::Constant(value) => Is(Operand::Constant(*value)),
+                _ => Undefined,
             };
             if usize::from(register.0) < REGISTERS {
                 registers.push((register.0, place));
@@ -162,7 +160,6 @@ impl UnwindRule {
         Some(Self {
             cfa,
             registers: registers.into(),
-            encoding: entry.cie().encoding().into(),
             is_signal_frame: entry.is_signal_trampoline(),
         })
     }
@@ -171,124 +168,95 @@ impl UnwindRule {
     /// and, with `saves_bp`, the caller's frame pointer before it.
     pub(super) fn of_fixed_frame(bytes: i64, saves_bp: bool) -> Self {
         const WORD: i64 = 8;
-        let return_address = (X86_64::RA.0, ValueLocation::At(-WORD));
-        let saved = saves_bp.then_some((X86_64::RBP.0, ValueLocation::At(-2 * WORD)));
+        let saved_at = |offset| ValueLocation::At(Operand::Cfa(offset));
+        let bp = saves_bp.then(|| (X86_64::RBP.0, saved_at(-2 * WORD)));
+        let registers = bp.into_iter().chain([(X86_64::RA.0, saved_at(-WORD))]);
         Self {
-            cfa: Cfa::Register(X86_64::RSP.0, bytes),
-            registers: saved.into_iter().chain([return_address]).collect(),
-            // Unused: the rule has no expression.
-            encoding: ExpressionEncoding {
-                is_64_bit: false,
-                version: 1,
-            },
+            cfa: Operand::Register(X86_64::RSP.0, bytes),
+            registers: registers.collect(),
             is_signal_frame: false,
         }
     }
 
-    /// The caller's registers; `None` if they cannot be read.
-    pub(super) fn apply(
-        &self,
-        registers: &Registers,
-        memory: &CopiedStack<'_>,
-    ) -> Option<RuleTarget> {
-        let own = self.registers.iter().find(|(number, _)| *number == 16);
-        let Some((_, of_return)) = own else {
-            return Some(RuleTarget::Outermost);
-        };
-        if *of_return == ValueLocation::Undefined {
-            return Some(RuleTarget::Outermost);
+    /// The caller; `None` if its registers cannot be read.
+    pub(super) fn apply(&self, from: &Registers, stack: &StackCopy<'_>) -> Option<Caller> {
+        use ValueLocation::{At, Is, Undefined};
+        let own = self.registers.iter();
+        let mut own = own.filter(|(number, _)| usize::from(*number) == IP);
+        let of_return = own.next().map_or(&Undefined, |(_, place)| place);
+        let is_interrupted = self.is_signal_frame;
+        if *of_return == Undefined {
+            return Some(Caller {
+                registers: from.of_none(),
+                slot: 0,
+                is_interrupted,
+            });
         }
-        let cfa = match &self.cfa {
-            Cfa::Register(register, offset) => {
-                registers.get(*register)?.wrapping_add_signed(*offset)
-            }
-            Cfa::Expression(bytes) => self.evaluate(bytes, None, registers, memory)?,
-        };
-        let mut caller = *registers;
-        caller.0[SP] = Some(cfa);
+        let cfa = self.cfa.value(None, from, stack)?;
+        let value = |operand: &Operand| operand.value(Some(cfa), from, stack);
+        let mut registers = *from;
+        registers.0[SP] = Some(cfa);
         for (number, place) in &self.registers {
-            let mut value = self.value(place, cfa, registers, memory);
-            // Below the stack pointer: already popped by an epilogue.
-            if let ValueLocation::At(offset) = place
-                && cfa.wrapping_add_signed(*offset) < memory.0.sp
-            {
-                value = registers.get(*number);
-            }
-            if let Some(register) = caller.0.get_mut(usize::from(*number)) {
-                *register = value;
+            let found = match place {
+                Undefined => None,
+                Is(operand) => value(operand),
+                // Below the stack pointer: already popped by an epilogue.
+                At(Operand::Cfa(offset)) if cfa.wrapping_add_signed(*offset) < stack.sp => {
+                    from.get(*number)
+                }
+                At(operand) => value(operand).and_then(|address| stack.word(address)),
+            };
+            if let Some(register) = registers.0.get_mut(usize::from(*number)) {
+                *register = found;
             }
         }
         let slot = match of_return {
-            ValueLocation::At(offset) => Some(cfa.wrapping_add_signed(*offset)),
-            ValueLocation::AtExpression(bytes) => {
-                self.evaluate(bytes, Some(cfa), registers, memory)
-            }
+            At(operand) => value(operand),
             _ => None,
         };
-        let return_address = match slot {
-            Some(slot) => memory.return_address(slot)?,
-            None => caller.0[IP]?,
+        registers.0[IP] = match slot {
+            Some(slot) => Some(stack.return_address(slot)?),
+            None => Some(registers.0[IP]?),
         };
-        caller.0[IP] = Some(return_address);
-        Some(RuleTarget::Caller {
-            registers: caller,
-            return_address,
+        Some(Caller {
+            registers,
             slot: slot.unwrap_or(0),
-            is_interrupted: self.is_signal_frame,
+            is_interrupted,
         })
     }
+}
 
-    fn value(
-        &self,
-        place: &ValueLocation,
-        cfa: u64,
-        from: &Registers,
-        memory: &CopiedStack<'_>,
-    ) -> Option<u64> {
-        let evaluate = |bytes| self.evaluate(bytes, Some(cfa), from, memory);
-        match place {
-            ValueLocation::Undefined => None,
-            ValueLocation::At(offset) => memory.word(cfa.wrapping_add_signed(*offset)),
-            ValueLocation::Is(offset) => Some(cfa.wrapping_add_signed(*offset)),
-            ValueLocation::Register(register) => from.get(*register),
-            ValueLocation::AtExpression(bytes) => memory.word(evaluate(bytes)?),
-            ValueLocation::IsExpression(bytes) => evaluate(bytes),
-            ValueLocation::Constant(value) => Some(*value),
-        }
+/// The result of an expression, which begins with the CFA, if there is one.
+fn evaluate(
+    bytes: &[u8],
+    cfa: Option<u64>,
+    registers: &Registers,
+    stack: &StackCopy<'_>,
+) -> Option<u64> {
+    let bytes: Bytes<'_> = EndianSlice::new(bytes, LittleEndian);
+    let mut evaluation = Evaluation::new(bytes, ENCODING);
+    evaluation.set_max_iterations(STEPS);
+    if let Some(cfa) = cfa {
+        evaluation.set_initial_value(cfa);
     }
-
-    fn evaluate(
-        &self,
-        bytes: &[u8],
-        initial: Option<u64>,
-        registers: &Registers,
-        memory: &CopiedStack<'_>,
-    ) -> Option<u64> {
-        let bytes: Bytes<'_> = EndianSlice::new(bytes, LittleEndian);
-        let mut evaluation = Evaluation::new(bytes, self.encoding.into());
-        evaluation.set_max_iterations(STEPS);
-        if let Some(value) = initial {
-            evaluation.set_initial_value(value);
-        }
-        let mut result = evaluation.evaluate().ok()?;
-        loop {
-            result = match result {
-                EvaluationResult::Complete => break,
-                EvaluationResult::RequiresRegister { register, .. } => {
-                    let value = Value::Generic(registers.get(register.0)?);
-                    evaluation.resume_with_register(value).ok()?
-                }
-                EvaluationResult::RequiresMemory { address, size, .. } => {
-                    let value = Value::Generic(memory.bytes(address, size)?);
-                    evaluation.resume_with_memory(value).ok()?
-                }
-                _ => return None,
-            };
-        }
-        match evaluation.as_result().last()?.location {
-            Location::Address { address } => Some(address),
-            _ => None,
-        }
+    let mut result = evaluation.evaluate().ok()?;
+    loop {
+        result = match result {
+            EvaluationResult::Complete => break,
+            EvaluationResult::RequiresRegister { register, .. } => {
+                let value = Value::Generic(registers.get(register.0)?);
+                evaluation.resume_with_register(value).ok()?
+            }
+            EvaluationResult::RequiresMemory { address, size, .. } => {
+                let value = Value::Generic(stack.number(address, size)?);
+                evaluation.resume_with_memory(value).ok()?
+            }
+            _ => return None,
+        };
+    }
+    match evaluation.as_result().last()?.location {
+        Location::Address { address } => Some(address),
+        _ => None,
     }
 }
 
