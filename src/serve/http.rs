@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Body, Bytes};
+use hyper::body::Bytes;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
@@ -24,41 +24,23 @@ const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const PPROF: &str = "application/octet-stream";
 
-/// A resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resource {
-    Alive,
-    Ready,
-    Of(ServedDocument, &'static str),
-}
+/// The path that is answered to whoever asks, whether or not tracing goes on.
+const ALIVE: &str = "/healthz";
 
-/// Resources by path.
-const RESOURCES: &[(&str, Resource)] = &[
-    ("/", Resource::Of(ServedDocument::Page, HTML)),
-    ("/healthz", Resource::Alive),
-    ("/readyz", Resource::Ready),
-    (
-        "/metrics",
-        Resource::Of(ServedDocument::Metrics, OPENMETRICS),
-    ),
-    ("/api/v1/report", Resource::Of(ServedDocument::Report, JSON)),
-    (
-        "/api/v1/explain",
-        Resource::Of(ServedDocument::Explain, JSON),
-    ),
-    (
-        "/debug/pprof/gpu_inuse",
-        Resource::Of(ServedDocument::InUse, PPROF),
-    ),
-    (
-        "/debug/pprof/gpu_alloc",
-        Resource::Of(ServedDocument::Allocated, PPROF),
-    ),
-    (
-        "/debug/pprof/gpu_launches",
-        Resource::Of(ServedDocument::Launches, PPROF),
-    ),
+/// Paths, their documents, and the types of these.
+const DOCUMENTS: &[(&str, ServedDocument, &str)] = &[
+    ("/", ServedDocument::Page, HTML),
+    ("/readyz", ServedDocument::Ready, TEXT),
+    ("/metrics", ServedDocument::Metrics, OPENMETRICS),
+    ("/api/v1/report", ServedDocument::Report, JSON),
+    ("/api/v1/explain", ServedDocument::Explain, JSON),
+    ("/debug/pprof/gpu_inuse", ServedDocument::InUse, PPROF),
+    ("/debug/pprof/gpu_alloc", ServedDocument::Allocated, PPROF),
+    ("/debug/pprof/gpu_launches", ServedDocument::Launches, PPROF),
 ];
+
+/// Why there is no document: the status, and the reason if there is one beside it.
+type Refusal = (StatusCode, Option<String>);
 
 /// The answers to all requests.
 pub(super) struct Site {
@@ -79,85 +61,64 @@ impl Site {
     }
 
     /// The answer to a request, whose body is not read.
-    pub(super) async fn answer<B: Body>(&self, request: Request<B>) -> Response<Full<Bytes>> {
-        let path = request.uri().path();
-        let found = RESOURCES.iter().find(|(known, _)| *known == path);
-        let mut response = match self.refusal(&request, found.map(|(_, resource)| *resource)) {
-            Some(status) => refused(status),
-            None => match found {
-                Some((_, resource)) => self.resource(*resource, &request).await,
-                None => refused(StatusCode::NOT_FOUND),
-            },
+    pub(super) async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        let mut response = match self.content(request).await {
+            Ok((content, bytes)) => plain(StatusCode::OK, content, bytes),
+            Err((status, why)) => {
+                let why = why.as_deref().or(status.canonical_reason());
+                let text = format!("{}\n", why.unwrap_or_default());
+                plain(status, TEXT, text.into())
+            }
         };
-        let headers = response.headers_mut();
-        for (name, value) in [
+        let of_status = match response.status() {
+            StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
+            StatusCode::METHOD_NOT_ALLOWED => Some((header::ALLOW, "GET, HEAD")),
+            StatusCode::SERVICE_UNAVAILABLE => Some((header::RETRY_AFTER, "1")),
+            _ => None,
+        };
+        let policy = "default-src 'none'; style-src 'unsafe-inline'";
+        let of_all = [
             (header::CACHE_CONTROL, "no-store"),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (
-                header::CONTENT_SECURITY_POLICY,
-                "default-src 'none'; style-src 'unsafe-inline'",
-            ),
-        ] {
+            (header::CONTENT_SECURITY_POLICY, policy),
+        ];
+        for (name, value) in of_all.into_iter().chain(of_status) {
+            let headers = response.headers_mut();
             headers.insert(name, HeaderValue::from_static(value));
-        }
-        // The rest of a body would be taken for the next request.
-        if !request.body().is_end_stream() {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
-    /// Why a request is refused, if it is.
-    fn refusal<B>(&self, request: &Request<B>, resource: Option<Resource>) -> Option<StatusCode> {
+    /// The document that is asked for, and its type.
+    async fn content<B>(&self, request: &Request<B>) -> Result<(&'static str, Bytes), Refusal> {
+        let path = request.uri().path();
         if self.is_loopback && !names_this_host(request) {
-            return Some(StatusCode::MISDIRECTED_REQUEST);
+            return Err((StatusCode::MISDIRECTED_REQUEST, None));
         }
-        // Whether it is alive is asked by whoever has no token.
-        let is_open = resource == Some(Resource::Alive);
-        if let Some(token) = self.token.as_deref().filter(|_| !is_open)
-            && !bears(request, token)
-        {
-            return Some(StatusCode::UNAUTHORIZED);
+        let token = self.token.as_deref().filter(|_| path != ALIVE);
+        if token.is_some_and(|token| !bears(request, token)) {
+            return Err((StatusCode::UNAUTHORIZED, None));
         }
-        let is_read = [Method::GET, Method::HEAD].contains(request.method());
-        (!is_read && resource.is_some()).then_some(StatusCode::METHOD_NOT_ALLOWED)
-    }
-
-    async fn resource<B>(&self, resource: Resource, request: &Request<B>) -> Response<Full<Bytes>> {
-        match resource {
-            Resource::Alive => plain(StatusCode::OK, TEXT, Bytes::from_static(b"alive\n")),
-            Resource::Ready => {
-                let status = self.documents.get(ServedDocument::Ready, false);
-                match timeout(READY_WITHIN, status).await {
-                    Ok(Ok(_)) => plain(StatusCode::OK, TEXT, Bytes::from_static(b"ready\n")),
-                    _ => refused(StatusCode::SERVICE_UNAVAILABLE),
-                }
-            }
-            Resource::Of(ServedDocument::Metrics, _) if !takes_openmetrics(request) => {
-                let metrics = self.document(ServedDocument::Metrics, true).await;
-                metrics.map_or_else(|no| *no, |bytes| plain(StatusCode::OK, PROMETHEUS, bytes))
-            }
-            Resource::Of(document, content) => {
-                let document = self.document(document, false).await;
-                document.map_or_else(|no| *no, |bytes| plain(StatusCode::OK, content, bytes))
-            }
+        let found = DOCUMENTS.iter().find(|(known, ..)| *known == path);
+        if found.is_none() && path != ALIVE {
+            return Err((StatusCode::NOT_FOUND, None));
         }
-    }
-
-    async fn document(
-        &self,
-        document: ServedDocument,
-        older: bool,
-    ) -> Result<Bytes, Box<Response<Full<Bytes>>>> {
-        let got = timeout(DOCUMENT_WITHIN, self.documents.get(document, older)).await;
-        Err(Box::new(match got {
-            Ok(Ok(bytes)) => return Ok(bytes),
-            Ok(Err(why)) => {
-                let why = format!("{why}\n");
-                plain(StatusCode::SERVICE_UNAVAILABLE, TEXT, why.into())
-            }
-            Err(_) => refused(StatusCode::SERVICE_UNAVAILABLE),
-        }))
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            return Err((StatusCode::METHOD_NOT_ALLOWED, None));
+        }
+        let Some(&(_, document, content)) = found else {
+            return Ok((TEXT, Bytes::from_static(b"alive\n")));
+        };
+        let older = document == ServedDocument::Metrics && !takes_openmetrics(request);
+        let within = match document {
+            ServedDocument::Ready => READY_WITHIN,
+            _ => DOCUMENT_WITHIN,
+        };
+        let got = timeout(within, self.documents.get(document, older)).await;
+        let unavailable = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
+        let got = got.map_err(|_| unavailable(None))?;
+        let bytes = got.map_err(|why| unavailable(Some(why)))?;
+        Ok((if older { PROMETHEUS } else { content }, bytes))
     }
 }
 
@@ -166,22 +127,6 @@ fn plain(status: StatusCode, content: &'static str, bytes: Bytes) -> Response<Fu
     *response.status_mut() = status;
     let content = HeaderValue::from_static(content);
     response.headers_mut().insert(header::CONTENT_TYPE, content);
-    response
-}
-
-fn refused(status: StatusCode) -> Response<Full<Bytes>> {
-    let reason = status.canonical_reason().unwrap_or_default();
-    let mut response = plain(status, TEXT, format!("{reason}\n").into());
-    let further = match status {
-        StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
-        StatusCode::METHOD_NOT_ALLOWED => Some((header::ALLOW, "GET, HEAD")),
-        StatusCode::SERVICE_UNAVAILABLE => Some((header::RETRY_AFTER, "1")),
-        _ => None,
-    };
-    if let Some((name, value)) = further {
-        let headers = response.headers_mut();
-        headers.insert(name, HeaderValue::from_static(value));
-    }
     response
 }
 

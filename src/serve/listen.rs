@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-
-use super::stream::ByteStream;
 
 /// Permissions of a Unix socket: its owner and its group may connect.
 const SOCKET_MODE: u32 = 0o660;
@@ -72,21 +71,14 @@ impl Listen {
     /// # Errors
     /// Returns an error if the address is in use, or the system refuses it.
     pub fn bind(&self) -> Result<BoundSocket> {
-        let socket = match self {
+        let bound = match self {
             Self::Ip(address) => StdTcpListener::bind(address).and_then(|listener| {
                 listener.set_nonblocking(true)?;
-                Ok(OwnedFd::from(listener))
+                Ok((Self::Ip(listener.local_addr()?), OwnedFd::from(listener)))
             }),
-            Self::Unix(path) => bind_path(path),
+            Self::Unix(path) => bind_path(path).map(|socket| (self.clone(), socket)),
         };
-        let socket = socket.with_context(|| format!("cannot listen on {self}"))?;
-        let address = match self {
-            Self::Ip(_) => {
-                let listener = StdTcpListener::from(socket.try_clone()?);
-                Self::Ip(listener.local_addr()?)
-            }
-            Self::Unix(_) => self.clone(),
-        };
+        let (address, socket) = bound.with_context(|| format!("cannot listen on {self}"))?;
         Ok(BoundSocket { socket, address })
     }
 }
@@ -118,12 +110,16 @@ pub struct BoundSocket {
 }
 
 impl BoundSocket {
-    /// The same socket, which does not remove the file.
+    /// The same socket in the event loop that runs here; dropping it does not remove the file.
     ///
     /// # Errors
     /// Returns the system's error if too many files are open.
-    pub(super) fn try_clone(&self) -> io::Result<OwnedFd> {
-        self.socket.try_clone()
+    pub(super) fn listener(&self) -> io::Result<Listener> {
+        let socket = self.socket.try_clone()?;
+        Ok(match self.address {
+            Listen::Ip(_) => Listener::Ip(TcpListener::from_std(socket.into())?),
+            Listen::Unix(_) => Listener::Unix(UnixListener::from_std(socket.into())?),
+        })
     }
 }
 
@@ -135,8 +131,13 @@ impl Drop for BoundSocket {
     }
 }
 
+/// Bytes in both directions.
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
+
 /// A listening socket in the event loop.
-pub enum Listener {
+pub(super) enum Listener {
     /// Of an IP address.
     Ip(TcpListener),
     /// Of a path.
@@ -144,17 +145,6 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// The listener of a non-blocking `socket`.
-    ///
-    /// # Errors
-    /// Returns the event loop's error.
-    pub(super) fn of(socket: OwnedFd, is_unix: bool) -> Result<Self> {
-        Ok(match is_unix {
-            true => Self::Unix(UnixListener::from_std(socket.into())?),
-            false => Self::Ip(TcpListener::from_std(socket.into())?),
-        })
-    }
-
     /// The next connection.
     pub(super) async fn accept(&self) -> io::Result<Box<dyn ByteStream>> {
         Ok(match self {

@@ -8,7 +8,6 @@ mod connections;
 mod documents;
 mod http;
 pub(crate) mod listen;
-mod stream;
 pub(crate) mod tls;
 #[cfg(any(test, fuzzing))]
 pub mod untrusted;
@@ -30,7 +29,8 @@ use documents::Documents;
 pub(crate) use documents::{Answer, DocumentRequest, ServedDocument};
 use http::Site;
 use listen::BoundSocket;
-pub use listen::{Listen, Listener};
+pub use listen::Listen;
+use listen::Listener;
 
 /// Niceness: tracing comes first.
 const NICE: i32 = 10;
@@ -76,21 +76,18 @@ impl Serving {
     pub(crate) fn start(config: &ServeConfig, socket: BoundSocket) -> Result<Self> {
         let (sender, requests) = channel(1);
         let site = Arc::new(Site::new(config, Documents::new(sender)));
-        let (tls, listening) = (config.tls.clone(), socket.try_clone()?);
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the event loop of HTTP")?;
-        let is_unix = matches!(socket.address, Listen::Unix(_));
-        let serve = async move {
-            let listener = Listener::of(listening, is_unix)?;
-            connections::accept(listener, tls, site).await
+        let listener = {
+            let _inside = runtime.enter();
+            socket.listener()?
         };
+        let tls = config.tls.clone();
         let named = thread::Builder::new().name("gpuprobe-serve".to_owned());
         let thread = named.spawn(move || {
             privileges::keep_only_here(&[]);
             yield_to_tracing();
-            if let Err(error) = runtime.block_on(serve) {
-                gpuprobe_os::say(format_args!("serve: {error:#}"));
-            }
+            runtime.block_on(connections::accept(listener, tls, site));
         });
         thread.context("cannot start the thread of HTTP")?;
         Ok(Self {

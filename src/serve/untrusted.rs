@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use super::documents::{DocumentRequest, Documents};
 use super::http::Site;
-use super::stream::RequestTimes;
 use super::{Listen, ServeConfig, connections};
 
 /// Nothing takes longer.
@@ -59,10 +58,7 @@ async fn answered(request: &[u8], document: &[u8]) -> io::Result<Tried> {
     };
     let site = Arc::new(Site::new(&config, Documents::new(sender)));
     let (client, server) = duplex(ANSWERS);
-    let times = Arc::new(RequestTimes::new());
-    let serving = tokio::spawn(async move {
-        connections::serve(Box::new(server), None, &site, &times).await;
-    });
+    let serving = tokio::spawn(connections::serve(Box::new(server), None, site));
     let (mut reader, mut writer) = tokio::io::split(client);
     // The server may have closed the connection.
     let _ = writer.write_all(request).await;

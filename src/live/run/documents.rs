@@ -116,7 +116,7 @@ impl Run<'_> {
 
     fn document(&mut self, served: &mut DocumentState, document: ServedDocument) -> Result<Answer> {
         Ok(match document {
-            ServedDocument::Ready => Ok(Vec::new()),
+            ServedDocument::Ready => Ok(b"ready\n".to_vec()),
             ServedDocument::Page => {
                 self.refresh(served)?;
                 served.make_public();
