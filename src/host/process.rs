@@ -8,30 +8,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::{FileId, LibraryRole, MappedLibrary};
+use super::{FileId, LibraryId, LibraryRole, MappedLibrary};
 use gpuprobe_model::event::Task;
-use gpuprobe_os::proc::{self, Mapping, MappingLines, Stat};
+use gpuprobe_os::proc::{self, Mapping, Mappings, Stat};
 use gpuprobe_os::regular::open_mapped;
-
-/// Identity of a mapped file, as in `/proc/PID/maps`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MappingId {
-    device: u64,
-    inode: u64,
-}
-
-impl MappingId {
-    /// Whether `file` is certainly the mapped one. On some file systems (btrfs) the device numbers of
-    /// `maps` and `stat` never agree.
-    fn is(&self, file: &FileId) -> bool {
-        file.device == self.device && file.inode == self.inode
-    }
-}
 
 /// A file that a process has mapped.
 #[derive(Debug)]
 pub struct Mapped {
-    id: MappingId,
+    /// By the numbers in `maps`. On some file systems (btrfs) they are never those of `stat`.
+    id: FileId,
     /// Role of the file.
     pub role: LibraryRole,
     /// Path as the process sees it.
@@ -44,9 +30,8 @@ pub struct Mapped {
 impl Mapped {
     #[cfg(test)]
     pub(crate) fn numbered(inode: u64, role: LibraryRole) -> Self {
-        let id = MappingId { device: 0, inode };
         Self {
-            id,
+            id: FileId::numbered(inode),
             role,
             path: PathBuf::new(),
             pid: 0,
@@ -54,9 +39,12 @@ impl Mapped {
         }
     }
 
-    /// Identity of the file, with its role.
-    pub fn id(&self) -> (MappingId, LibraryRole) {
-        (self.id, self.role)
+    /// The file with its role.
+    pub fn id(&self) -> LibraryId {
+        LibraryId {
+            file: self.id,
+            role: self.role,
+        }
     }
 
     /// Opens the mapped file.
@@ -86,69 +74,32 @@ impl Mapped {
     fn open_by(&self, openable: &Path) -> anyhow::Result<MappedLibrary> {
         let library = MappedLibrary::open(openable, &self.path, self.role)?;
         // The plain path may lead to another file: in another mount namespace, or a newer one.
-        if openable == self.path && !self.id.is(&library.id) {
+        if openable == self.path && self.id != library.id {
             bail!("{} has been replaced", self.path.display());
         }
         Ok(library)
     }
 }
 
-/// A scan of a process's mappings for CUDA libraries and the dynamic loader.
-#[derive(Debug)]
-pub struct MappedFiles {
-    pid: u32,
-    lines: MappingLines,
-    seen: HashSet<MappingId>,
-}
-
-impl MappedFiles {
-    /// Begins to scan process `pid`.
-    ///
-    /// # Errors
-    /// Returns an error if the process has ended, or its mappings must not be read.
-    pub fn at(pid: u32) -> io::Result<Self> {
-        Ok(Self {
-            pid,
-            lines: MappingLines::of(pid)?,
-            seen: HashSet::new(),
-        })
-    }
-
-    /// The next mapping: the file, if it may be a library and comes the first time; the outer `None` is the end.
-    ///
-    /// # Errors
-    /// Returns an error if the process has ended.
-    pub fn read(&mut self) -> io::Result<Option<Option<Mapped>>> {
-        let Some(mapping) = self.lines.read()? else {
-            return Ok(None);
-        };
-        let found = mapping.and_then(|mapping| mapped_file(self.pid, &mapping));
-        Ok(Some(found.filter(|found| self.seen.insert(found.id))))
-    }
-}
-
-/// All files found by a scan of process `pid`.
+/// The CUDA libraries and the dynamic loader that process `pid` has mapped, each once.
 ///
 /// # Errors
 /// Returns an error if the process has ended, or its mappings must not be read.
 pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
-    let mut scan = MappedFiles::at(pid)?;
-    let mut found = Vec::new();
-    while let Some(mapped) = scan.read()? {
-        found.extend(mapped);
-    }
-    Ok(found)
+    let maps = Mappings::of(pid)?;
+    let mut seen = HashSet::new();
+    let found = maps.iter().filter_map(|map| mapped_file(pid, &map));
+    Ok(found.filter(|found| seen.insert(found.id)).collect())
 }
 
 fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
     let path = map.path().filter(|_| map.is_code)?;
-    let role = LibraryRole::of(path)?;
     Some(Mapped {
-        id: MappingId {
+        id: FileId {
             device: map.device,
             inode: map.inode,
         },
-        role,
+        role: LibraryRole::of(path)?,
         path: path.to_owned(),
         pid,
         range: (map.start, map.end),

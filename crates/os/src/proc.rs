@@ -2,9 +2,8 @@
 //! by the process: they are bytes, not necessarily UTF-8, and must not be trusted.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -41,16 +40,6 @@ fn read(pid: u32, name: &str, limit: usize) -> io::Result<Vec<u8>> {
 /// Whether `error` means that the process has exited, and not that access was refused.
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
-}
-
-/// Adds the path to an error. An exit during the read counts as `NotFound`.
-fn named(error: &io::Error, path: &str) -> io::Error {
-    let kind = if is_gone(error) {
-        ErrorKind::NotFound
-    } else {
-        error.kind()
-    };
-    io::Error::new(kind, format!("{path}: {error}"))
 }
 
 /// Reads these variables from the initial environment of process `pid`; `None` for those that are not
@@ -125,14 +114,9 @@ fn invalid(error: ProcError) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// A snapshot of all mappings of a process.
+/// A snapshot of all mappings of a process, as the kernel writes them.
+#[derive(Debug)]
 pub struct Mappings(Vec<u8>);
-
-impl fmt::Debug for Mappings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
 
 /// A line of `/proc/PID/maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,20 +145,19 @@ pub struct Mapping<'a> {
 /// executes another program meanwhile, the rest is missing without an error. Reading its beginning
 /// again then returns nothing, which is how this is detected.
 fn listed(maps: &File) -> io::Result<Vec<u8>> {
-    let lines = whole_lines(beginning(maps, MAX_MAPS)?, MAX_MAPS);
+    static SAID: Once = Once::new();
+    let lines = beginning(maps, MAX_MAPS)?;
     if !lines.is_empty() && maps.read_at(&mut [0], 0)? == 0 {
         return Err(io::Error::new(ErrorKind::NotFound, "the process has ended"));
     }
-    Ok(lines)
-}
-
-/// The lines of a file of which `limit` bytes were read, without one that was cut.
-fn whole_lines(mut lines: Vec<u8>, limit: usize) -> Vec<u8> {
-    if lines.len() == limit {
-        let end = lines.iter().rposition(|&byte| byte == b'\n');
-        lines.truncate(end.map_or(0, |end| end + 1));
+    if lines.len() == MAX_MAPS {
+        SAID.call_once(|| {
+            tracing::warn!(
+                "mappings of a process beyond {MAX_MAPS} bytes of its list are not read"
+            );
+        });
     }
-    lines
+    Ok(lines)
 }
 
 impl Mappings {
@@ -183,68 +166,22 @@ impl Mappings {
     /// # Errors
     /// Returns the system's error if the process has exited or may not be read.
     pub fn of(pid: u32) -> io::Result<Self> {
-        static SAID: Once = Once::new();
-        let path = format!("/proc/{pid}/maps");
-        let lines = File::open(&path).and_then(|file| listed(&file));
-        let lines = lines.map_err(|error| named(&error, &path))?;
-        // A line has a path of 4 KiB at most, each byte of which may be escaped.
-        if lines.len() > MAX_MAPS - (32 << 10) {
-            SAID.call_once(|| {
-                tracing::warn!(
-                    "{path} has more than {} MiB: the rest is not read",
-                    MAX_MAPS >> 20
-                );
-            });
-        }
-        Ok(Self(lines))
+        File::open(format!("/proc/{pid}/maps"))
+            .and_then(|maps| listed(&maps))
+            .map(Self)
     }
 
     /// Mappings in the order of their addresses.
     pub fn iter(&self) -> impl Iterator<Item = Mapping<'_>> {
-        let lines = self.0.split(|&byte| byte == b'\n');
-        lines.filter_map(Mapping::parse)
+        // Of a list that is cut, the last line is no whole one.
+        let lines = self.0.split_inclusive(|&byte| byte == b'\n');
+        lines.filter_map(|line| Mapping::parse(line.strip_suffix(b"\n")?))
     }
 
     /// The mapping that contains `address`.
     pub fn at(&self, address: u64) -> Option<Mapping<'_>> {
         self.iter()
             .find(|mapping| (mapping.start..mapping.end).contains(&address))
-    }
-}
-
-/// Reads the mappings of a process one by one, each as it is at that time: other work need not wait
-/// until a long list is read.
-#[derive(Debug)]
-pub struct MappingLines {
-    lines: BufReader<File>,
-    line: Vec<u8>,
-}
-
-impl MappingLines {
-    /// Opens the mappings of process `pid`.
-    ///
-    /// # Errors
-    /// Returns the system's error if the process has exited or may not be read.
-    pub fn of(pid: u32) -> io::Result<Self> {
-        let path = format!("/proc/{pid}/maps");
-        let file = File::open(&path).map_err(|error| named(&error, &path))?;
-        Ok(Self {
-            lines: BufReader::new(file),
-            line: Vec::new(),
-        })
-    }
-
-    /// Reads the next mapping; the inner `None` is a malformed line, the outer `None` the end.
-    ///
-    /// # Errors
-    /// Returns the system's error if the process has exited.
-    pub fn read(&mut self) -> io::Result<Option<Option<Mapping<'_>>>> {
-        self.line.clear();
-        if self.lines.read_until(b'\n', &mut self.line)? == 0 {
-            return Ok(None);
-        }
-        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-        Ok(Some(Mapping::parse(line)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Error;
 
-use crate::host::process::{Mapped, MappingId, ProcessHandle};
+use crate::host::process::{Mapped, ProcessHandle};
 use crate::host::{LibraryId, LibraryRole, Likeness, MappedLibrary};
 use libbpf_rs::Link;
 
@@ -26,9 +26,9 @@ pub(super) struct ProbedFiles {
     skipped: HashSet<(LibraryId, Likeness)>,
     /// One file per identity seen through overlays.
     alike: HashMap<(Likeness, LibraryRole), Alike>,
-    /// Mappings of probed files.
-    mapped: HashMap<(MappingId, LibraryRole), LibraryId>,
-    failed: HashSet<(MappingId, LibraryRole)>,
+    /// Mappings of probed files, by the numbers in `maps`.
+    mapped: HashMap<LibraryId, LibraryId>,
+    failed: HashSet<LibraryId>,
     warnings: usize,
     refusals: HashSet<&'static str>,
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::vec;
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::Link;
@@ -19,7 +20,7 @@ use super::files::ProbedFiles;
 use super::queries::DeviceQueries;
 use super::queue::{Next, Queue};
 use super::{Found, Order};
-use crate::host::process::{self, MappedFiles, ProcessHandle};
+use crate::host::process::{self, Mapped, ProcessHandle};
 use crate::host::{gpus, system};
 use crate::live::empty_run::LoadedLayers;
 use crate::live::{ApiChoice, Target, TensorMode, TraceConfig};
@@ -29,8 +30,8 @@ use gpuprobe_model::clock;
 use gpuprobe_os::privileges::{self, BPF, LOOK, PERF_EVENTS};
 use gpuprobe_stacks::helper::{FileReader, Opener};
 
-/// Mappings that are read at once: of most processes all, in a millisecond or two.
-const AT_ONCE: usize = 4096;
+/// Files that are attached to at once.
+const AT_ONCE: usize = 16;
 /// Interval of checks for unused files.
 const RELEASE_EVERY: Duration = Duration::from_secs(5);
 /// Number of files whose paths are checked at a time.
@@ -84,7 +85,7 @@ pub(super) struct Finder {
 #[derive(Debug)]
 pub(super) struct Look {
     notice: Notice,
-    maps: MappedFiles,
+    maps: vec::IntoIter<Mapped>,
     /// It only finds who uses the files that are probed.
     pub(super) is_search: bool,
     /// Since when the process may have called what it has mapped, on `CLOCK_BOOTTIME`; `None` if it is held, or at the
@@ -106,7 +107,7 @@ impl Look {
     fn begin(notice: Notice, since_ns: Option<u64>) -> io::Result<Self> {
         Ok(Self {
             notice,
-            maps: MappedFiles::at(notice.pid)?,
+            maps: process::mapped(notice.pid)?.into_iter(),
             is_search: false,
             since_ns: since_ns.filter(|_| !notice.held),
             took: Duration::ZERO,
@@ -415,15 +416,14 @@ impl Finder {
         self.tell(Found::Done(look.notice));
     }
 
-    /// Reads some mappings of a process. Returns whether these were the last.
+    /// Goes through some mapped files of a process. Returns whether these were the last.
     fn read(&mut self, look: &mut Look) -> io::Result<bool> {
         for _ in 0..AT_ONCE {
-            match look.maps.read()? {
-                Some(Some(mapped)) => self.note_mapped(look, &mapped),
-                Some(None) => {}
+            match look.maps.next() {
+                Some(mapped) => self.note_mapped(look, &mapped),
                 // Files mapped while a file was being attached to are found now.
                 None if std::mem::take(&mut look.has_attached) => {
-                    look.maps = MappedFiles::at(look.pid())?;
+                    look.maps = process::mapped(look.pid())?.into_iter();
                 }
                 None => return Ok(true),
             }

@@ -74,10 +74,9 @@ fn own_mappings_are_read() {
 fn long_files_are_truncated() {
     // The source is endless.
     assert_eq!(beginning(io::repeat(b'x'), 4096).unwrap().len(), 4096);
-    let of = |limit| whole_lines(beginning(&b"one\ntwo\n"[..], limit).unwrap(), limit);
-    assert_eq!(of(9), b"one\ntwo\n");
-    assert_eq!(of(7), b"one\n");
-    assert_eq!(of(3), b"");
+    let cut =
+        Mappings(b"8000-9000 rw-p 00000000 00:00 0 \n9000-a000 rw-p 00000000 00:00 0 ".to_vec());
+    assert_eq!(cut.iter().count(), 1);
 }
 
 #[test]
