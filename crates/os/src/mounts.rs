@@ -5,17 +5,15 @@
 //! contact the server; the kernel reports the mount, and the lists of mounts have its kind.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Seek};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, Once, PoisonError};
+use std::sync::{LazyLock, Once};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use procfs::process::MountInfo;
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, Statx, StatxFlags, statx};
 
 /// Bytes that are read of a process's mount list: it may have 100,000 entries.
 const LIMIT: u64 = 4 << 20;
@@ -44,29 +42,10 @@ pub fn say_foreign(path: &Path) {
     });
 }
 
-/// The error for a file on an untrusted file system.
-pub(crate) fn foreign() -> io::Error {
-    io::Error::new(ErrorKind::Unsupported, Foreign)
-}
-
 /// Whether a file was not opened because its file system is not trusted.
 pub fn is_foreign(error: &io::Error) -> bool {
-    let inner = error.get_ref();
-    inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Foreign>)
-}
-
-#[derive(Debug)]
-struct Foreign;
-
-impl std::error::Error for Foreign {}
-
-impl std::fmt::Display for Foreign {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "it is on a file system that another user serves or has mounted"
-        )
-    }
+    // Errors of the system of that kind have no text of their own.
+    error.kind() == ErrorKind::Unsupported && error.get_ref().is_some()
 }
 
 /// Checks that `place`, an `O_PATH` descriptor found through process `pid`, is on a trusted file
@@ -77,32 +56,44 @@ impl std::fmt::Display for Foreign {
 pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
     match all_are_trusted() || is_trusted(place, pid)? {
         true => Ok(()),
-        false => Err(foreign()),
+        false => Err(io::Error::new(
+            ErrorKind::Unsupported,
+            "it is on a file system that another user serves or has mounted",
+        )),
     }
 }
 
 /// Whether a file is on a mount of our namespace, or of another of our user namespace, as in most containers, or on a
 /// file system that is mounted in ours, too; and is served by the kernel or root.
 fn is_trusted(place: &File, pid: u32) -> io::Result<bool> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = statx(place, c"", flags, StatxFlags::INO | StatxFlags::MNT_ID)?;
+    let found = described(place)?;
+    let theirs = mounts(&pid.to_string()).unwrap_or_default();
     let is_found = |mount: &&MountInfo| u64::try_from(mount.mnt_id) == Ok(found.stx_mnt_id);
-    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = own.current()?;
-    if let Some(mount) = own.iter().find(is_found) {
-        return Ok(is_roots(mount));
-    }
-    let theirs = File::open(format!("/proc/{pid}/mountinfo")).and_then(|list| mounts(&list));
-    let theirs = theirs.unwrap_or_default();
     let mount = theirs.iter().find(is_found);
     if let Some(mount) = mount.filter(|_| is_of_our_users(pid)) {
         return Ok(is_roots(mount));
     }
     // It may be unmounted, or the process sees only a part of its namespace.
-    let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
-    let device = mount.map_or(&device, |mount| &mount.majmin);
-    let same = own.iter().find(|mount| mount.majmin == *device);
-    Ok(same.map_or_else(|| KERNELS.contains(device), is_roots))
+    let device = mount.map_or_else(|| device(&found), |mount| mount.majmin.clone());
+    let own = mounts("self")?;
+    let mut own = own.iter();
+    let same = own.find(|mount| is_found(mount) || mount.majmin == device);
+    Ok(same.map_or_else(|| KERNELS.contains(&device), is_roots))
+}
+
+fn described(file: impl AsFd) -> io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(statx(
+        file,
+        c"",
+        flags,
+        StatxFlags::INO | StatxFlags::MNT_ID,
+    )?)
+}
+
+/// The device of a file, as lists of mounts name it.
+fn device(found: &Statx) -> String {
+    format!("{}:{}", found.stx_dev_major, found.stx_dev_minor)
 }
 
 /// Whether it is not a FUSE file system served by a user other than root.
@@ -113,63 +104,35 @@ fn is_roots(mount: &MountInfo) -> bool {
 
 /// Whether process `pid` is of gpuprobe's user namespace, and so what it sees was mounted there.
 fn is_of_our_users(pid: u32) -> bool {
-    let namespace = |pid: &str| {
-        let found = fs::metadata(format!("/proc/{pid}/ns/user"))?;
-        io::Result::Ok((found.dev(), found.ino()))
-    };
-    let theirs = namespace(&pid.to_string());
-    theirs.is_ok_and(|theirs| namespace("self").is_ok_and(|own| own == theirs))
+    let own = fs::read_link("/proc/self/ns/user");
+    let theirs = fs::read_link(format!("/proc/{pid}/ns/user"));
+    theirs.is_ok_and(|theirs| own.is_ok_and(|own| own == theirs))
 }
 
 /// Devices of the kernel's internal in-memory file systems (memfd, shared memory), which are
 /// mounted nowhere.
 static KERNELS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let device = |flags| {
-        let file = memfd_create(c"device", MFdFlags::MFD_CLOEXEC | flags).ok()?;
-        let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?;
-        Some(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
-    };
-    let kinds = [MFdFlags::empty(), MFdFlags::MFD_HUGETLB];
-    kinds.into_iter().filter_map(device).collect()
+    let kinds = [
+        MFdFlags::MFD_CLOEXEC,
+        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_HUGETLB,
+    ];
+    let files = kinds
+        .into_iter()
+        .flat_map(|flags| memfd_create(c"device", flags));
+    files
+        .flat_map(described)
+        .map(|found| device(&found))
+        .collect()
 });
 
-fn mounts(list: &File) -> io::Result<Vec<MountInfo>> {
+/// The mounts that process `pid` sees.
+fn mounts(pid: &str) -> io::Result<Vec<MountInfo>> {
     let mut text = Vec::new();
+    let list = File::open(format!("/proc/{pid}/mountinfo"))?;
     list.take(LIMIT).read_to_end(&mut text)?;
     let text = String::from_utf8_lossy(&text);
-    let lines = text.lines();
-    Ok(lines
-        .filter_map(|line| MountInfo::from_line(line).ok())
-        .collect())
-}
-
-/// Mounts of gpuprobe's own namespace.
-static OWN: Mutex<Own> = Mutex::new(Own {
-    list: None,
-    mounts: Vec::new(),
-});
-
-struct Own {
-    list: Option<File>,
-    mounts: Vec<MountInfo>,
-}
-
-impl Own {
-    /// The current mounts: polling the list tells when it has changed.
-    fn current(&mut self) -> io::Result<&[MountInfo]> {
-        let is_new = self.list.is_none();
-        let list = match &mut self.list {
-            Some(list) => list,
-            list => list.insert(File::open("/proc/self/mountinfo")?),
-        };
-        let mut changes = [PollFd::new(list.as_fd(), PollFlags::POLLPRI)];
-        let has_changed = poll(&mut changes, PollTimeout::ZERO)? > 0;
-        if is_new || has_changed {
-            list.rewind()?;
-            self.mounts = mounts(list)?;
-        }
-        Ok(&self.mounts)
-    }
+    let mounts = text.lines().flat_map(MountInfo::from_line);
+    Ok(mounts.collect())
 }
 
 #[cfg(test)]
