@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +27,8 @@ const QUICK: Duration = Duration::from_millis(500);
 const SLOW: Duration = Duration::from_secs(10);
 /// How long a helper may take to begin.
 const TO_BEGIN: Duration = Duration::from_secs(5);
+/// Most answers come in this time.
+const AT_ONCE: Duration = Duration::from_millis(20);
 /// Processor time from which a late helper was busy with what it was asked.
 const MIN_BUSY: Duration = Duration::from_millis(50);
 /// Files that a helper has open for a lane.
@@ -280,7 +283,7 @@ impl HelperProcess {
         let (quick, other_quick) = Channel::pair()?;
         let (slow, other_slow) = Channel::pair()?;
         for channel in [&quick, &slow] {
-            channel.limit_sending(QUICK)?;
+            channel.0.set_write_timeout(Some(QUICK))?;
         }
         let child = match host {
             HelperHost::Process => Some(spawn(role, other_quick, other_slow)?),
@@ -310,12 +313,10 @@ impl HelperProcess {
         timeout: Duration,
         takes_files: bool,
     ) -> Result<ChannelMessage, Failure> {
-        let (begin, mut busy) = (Instant::now(), None);
-        let mut goes_on = || {
-            busy.get_or_insert_with(|| self.busy());
-            begin.elapsed() < timeout
-        };
-        let answer = self.channels[lane as usize].receive(takes_files, &mut Some(&mut goes_on));
+        let (begin, channel) = (Instant::now(), &self.channels[lane as usize]);
+        let is_late = channel.wait(Some(begin + AT_ONCE)).is_err();
+        let busy = is_late.then(|| self.busy());
+        let answer = channel.receive(takes_files, Some(begin + timeout));
         answer.map_err(|error| match error.kind() {
             ErrorKind::TimedOut if self.was_held_up(busy.unwrap_or_default()) => Failure::Waited,
             ErrorKind::TimedOut => Failure::TookTooLong,
@@ -356,7 +357,10 @@ impl HelperProcess {
             // It is not reaped before this is dropped.
             let _ = kill(pid, Signal::SIGKILL);
         }
-        self.channels.iter().for_each(Channel::shut_down);
+        for channel in &self.channels {
+            // Fails only if the other end has done it.
+            let _ = channel.0.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -390,8 +394,8 @@ fn spawn(role: Role, quick: Channel, slow: Channel) -> io::Result<Child> {
     }
     command
         .env_clear()
-        .stdin(Stdio::from(OwnedFd::from(quick)))
-        .stdout(Stdio::from(OwnedFd::from(slow)))
+        .stdin(OwnedFd::from(quick.0))
+        .stdout(OwnedFd::from(slow.0))
         .stderr(Stdio::null())
         .spawn()
 }

@@ -85,7 +85,7 @@ fn be(role: Role) -> anyhow::Result<()> {
     // How probes are executed depends on it, and a parser cannot read it later.
     kernel::release();
     confined::confine(&role.confinement())?;
-    serve(&quick.into(), slow.into());
+    serve(&Channel(quick.into()), Channel(slow.into()));
     Ok(())
 }
 
@@ -105,7 +105,7 @@ fn serve_lane(channel: &Channel) {
     let mut answer = Answer::default();
     while channel.send(&answer.bytes, answer.file.as_ref()).is_ok() {
         answer = loop {
-            let Ok(message) = channel.receive(true, &mut None) else {
+            let Ok(message) = channel.receive(true, None) else {
                 return;
             };
             let request = decoded(&message.bytes);
