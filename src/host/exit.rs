@@ -1,6 +1,9 @@
 //! Whether a process has exited.
 
-use gpuprobe_os::pidfd::Pidfd;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::process::ProcessHandle;
 
@@ -8,14 +11,16 @@ use super::process::ProcessHandle;
 #[derive(Debug)]
 pub struct AwaitedProcess {
     process: ProcessHandle,
-    /// `None` if the system gives none, or the process had exited.
-    pidfd: Option<Pidfd>,
+    /// It stays with the process, and tells in one system call whether all its threads have exited. `None` if the
+    /// system gives none, or the process had exited.
+    pidfd: Option<OwnedFd>,
 }
 
 impl AwaitedProcess {
     /// Begins to wait for `process`.
     pub fn new(process: ProcessHandle) -> Self {
-        let pidfd = Pidfd::open(process.pid).ok();
+        let pid = Pid::from_raw(process.pid.cast_signed());
+        let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         Self {
             // The id was not reused if the process is alive once there is a descriptor.
             pidfd: pidfd.filter(|_| process.is_alive()),
@@ -25,10 +30,11 @@ impl AwaitedProcess {
 
     /// Whether it has exited; false if that cannot be read.
     pub fn has_exited(&self) -> bool {
-        match &self.pidfd {
-            Some(pidfd) => pidfd.has_exited().unwrap_or(false),
-            None => !self.process.is_alive(),
-        }
+        let Some(pidfd) = &self.pidfd else {
+            return !self.process.is_alive();
+        };
+        let mut polled = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).is_ok_and(|exited| exited > 0)
     }
 }
 

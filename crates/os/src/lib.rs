@@ -13,7 +13,6 @@ pub mod kernel;
 pub mod memory;
 mod message;
 pub mod mounts;
-pub mod pidfd;
 pub mod privileges;
 pub mod proc;
 pub mod progress;
