@@ -2,19 +2,17 @@
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitCode, ExitStatus};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{self, ExitCode, ExitStatus};
 
 use anyhow::{Context, Error, Result};
 use caps::CapSet;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd;
 use tokio::process::{Child, Command};
 
-use super::descriptors::PrivateFds;
-use super::limits;
+use super::{descriptors, limits};
 use gpuprobe_os::privileges::Invoker;
 
 /// Starts `command` on gpuprobe's terminal, with gpuprobe's environment extended by `environment`. Unless
@@ -26,22 +24,9 @@ pub(super) fn spawn(
     as_root: bool,
 ) -> Result<Child> {
     let (program, arguments) = command.split_first().context("no command")?;
-    let restored = Restored::new(as_root)?;
     let mut child = Command::new(program);
     child.args(arguments).envs(environment);
-    child.envs(restored.environment());
-    let prepare = move || {
-        restored.restore()?;
-        // If gpuprobe is killed while the command is held, the command resumes.
-        prctl::set_pdeathsig(Signal::SIGCONT)?;
-        Ok(())
-    };
-    // SAFETY: `prepare` makes system calls only, which are async-signal-safe, and allocates
-    // nothing; everything it uses was made before the fork.
-    #[allow(unsafe_code)]
-    unsafe {
-        child.pre_exec(prepare);
-    }
+    Restored::new(as_root)?.prepare(child.as_std_mut());
     child
         .spawn()
         .with_context(|| format!("cannot start {}", program.to_string_lossy()))
@@ -53,11 +38,10 @@ pub(super) struct Restored {
     as_root: bool,
     invoker: Option<Invoker>,
     files: Option<(rlim_t, rlim_t)>,
-    private_fds: PrivateFds,
 }
 
 impl Restored {
-    /// For the next program to start. Unless `as_root`, it runs as the user who called sudo.
+    /// For the next programs to start. Unless `as_root`, they run as the user who called sudo.
     ///
     /// # Errors
     /// Returns an error if that user cannot be looked up.
@@ -70,29 +54,24 @@ impl Restored {
             as_root,
             invoker,
             files: limits::original(),
-            private_fds: PrivateFds::find(),
         })
     }
 
-    /// For another program: gpuprobe may have other files open by now.
-    pub(super) fn again(&self) -> Self {
-        Self {
-            private_fds: PrivateFds::find(),
-            ..self.clone()
+    /// Has `command` run with all of it.
+    pub(super) fn prepare(&self, command: &mut process::Command) {
+        command.envs(self.invoker.iter().flat_map(Invoker::environment));
+        let restored = self.clone();
+        // SAFETY: it makes system calls only, which are async-signal-safe, and allocates nothing;
+        // everything it uses was made before the fork.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(move || restored.restore());
         }
     }
 
-    /// Environment variables to set for the invoker.
-    pub(super) fn environment(&self) -> impl Iterator<Item = (&'static str, OsString)> {
-        self.invoker.iter().flat_map(Invoker::environment)
-    }
-
     /// Restores in the child, before `exec`: system calls only, no allocation.
-    ///
-    /// # Errors
-    /// Returns the kernel's error.
-    pub(super) fn restore(&self) -> io::Result<()> {
-        self.private_fds.close_on_exec();
+    fn restore(&self) -> io::Result<()> {
+        descriptors::close_private_on_exec();
         // Programs that use select() support no more than 1024.
         if let Some((soft, hard)) = self.files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
@@ -103,11 +82,10 @@ impl Restored {
             let _ = caps::clear(None, CapSet::Inheritable);
         }
         if let Some(invoker) = &self.invoker {
-            unistd::setgroups(&invoker.groups)?;
-            unistd::setgid(invoker.gid)?;
-            unistd::setuid(invoker.uid)?;
+            invoker.user.become_for_good()?;
         }
-        Ok(())
+        // If gpuprobe is killed while a command is held, the command resumes.
+        Ok(prctl::set_pdeathsig(Signal::SIGCONT)?)
     }
 }
 

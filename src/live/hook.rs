@@ -4,26 +4,25 @@
 //! keeps the capabilities of the start: the tracing thread drops its own. Hooks run as the user who
 //! called sudo.
 
-use std::collections::HashMap;
-use std::fs::{self, Permissions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::fchown;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use tempfile::NamedTempFile;
 
 use super::command::Restored;
-use gpuprobe_os::{files, say};
+use gpuprobe_os::privileges::invoker;
+use gpuprobe_os::say;
 
 /// Maximum number of incidents in the queue.
 const MAX_WAITING: usize = 16;
@@ -56,28 +55,10 @@ impl HookCommand {
     /// The words for an incident of process `pid`, described in `file`.
     fn words(&self, pid: u32, file: &Path) -> Vec<String> {
         let (pid, file) = (pid.to_string(), file.to_string_lossy());
-        let with = |word: &String| substitute(word, &[("{pid}", &pid), ("{file}", &file)]);
-        self.words.iter().map(with).collect()
+        // The path comes last: placeholders in it are not replaced.
+        let replaced = |word: &String| word.replace("{pid}", &pid).replace("{file}", &file);
+        self.words.iter().map(replaced).collect()
     }
-}
-
-/// `word` with each placeholder replaced; replacements are not scanned again.
-fn substitute(word: &str, values: &[(&str, &str)]) -> String {
-    let mut done = String::new();
-    let mut rest = word;
-    while !rest.is_empty() {
-        let found = values.iter().find_map(|(name, value)| {
-            let rest = rest.strip_prefix(name)?;
-            Some((*value, rest))
-        });
-        let (value, after) = found.unwrap_or_else(|| {
-            let first = rest.chars().next().map_or(0, char::len_utf8);
-            rest.split_at(first)
-        });
-        done += value;
-        rest = after;
-    }
-    done
 }
 
 /// An incident for which the hook is to run.
@@ -88,14 +69,16 @@ struct Job {
     json: String,
 }
 
-/// Runs the hooks of a session.
+/// Runs the hooks of a session. Dropping it waits for the queued ones, [`AT_MOST`] for all of them.
 #[derive(Debug)]
 pub(super) struct Hooks {
     jobs: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
-    is_ending: Arc<AtomicBool>,
-    /// Incidents dropped because the queue was full.
-    left_out: u64,
+    /// Returns the number of incidents whose turn did not come.
+    thread: Option<JoinHandle<u64>>,
+    /// When no other hook is started; set at the end of the session.
+    ends: Arc<OnceLock<Instant>>,
+    /// Incidents without a hook.
+    dropped: u64,
 }
 
 impl Hooks {
@@ -104,60 +87,44 @@ impl Hooks {
     /// # Errors
     /// Returns an error if the user who called sudo cannot be looked up, or no thread can be started.
     pub(super) fn start(command: HookCommand, as_root: bool) -> Result<Self> {
-        let restored = Restored::new(as_root)?;
-        let (jobs, taken) = sync_channel(MAX_WAITING);
-        let is_ending = Arc::new(AtomicBool::new(false));
+        let (jobs, queue) = sync_channel(MAX_WAITING);
+        let ends = Arc::default();
         let runner = Runner {
             command,
-            restored,
-            is_ending: Arc::clone(&is_ending),
-            next: Instant::now(),
+            restored: Restored::new(as_root)?,
+            ends: Arc::clone(&ends),
         };
         let thread = thread::Builder::new()
             .name("gpuprobe-hook".to_owned())
-            .spawn(move || runner.run(&taken))
+            .spawn(move || runner.run(&queue))
             .context("cannot start the thread that runs --on-oom")?;
         Ok(Self {
             jobs: Some(jobs),
             thread: Some(thread),
-            is_ending,
-            left_out: 0,
+            ends,
+            dropped: 0,
         })
     }
 
     /// Queues the hook for an incident of `pid` that `json` describes; dropped if the queue is full.
     pub(super) fn run_for(&mut self, incident: u64, pid: u32, json: String) {
-        let Some(jobs) = &self.jobs else { return };
         let job = Job {
             incident,
             pid,
             json,
         };
-        if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) = jobs.try_send(job) {
-            self.left_out += 1;
-            if self.left_out == 1 {
-                say(format_args!(
-                    "warning: --on-oom not run for incident #{}: {MAX_WAITING} incidents are queued; \
-                     further ones are counted",
-                    job.incident
-                ));
-            }
-        }
-    }
-
-    /// Waits for the queued hooks, [`AT_MOST`] for all of them.
-    pub(super) fn finish(&mut self) {
-        self.jobs = None;
-        self.is_ending.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
+        if self
+            .jobs
+            .as_ref()
+            .is_some_and(|jobs| jobs.try_send(job).is_ok())
         {
-            say("error: the thread that runs --on-oom panicked");
+            return;
         }
-        if self.left_out > 0 {
-            let left_out = std::mem::take(&mut self.left_out);
+        self.dropped += 1;
+        if self.dropped == 1 {
             say(format_args!(
-                "--on-oom not run for {left_out} incidents: the queue was full"
+                "warning: --on-oom not run for incident #{incident}: {MAX_WAITING} incidents are queued; \
+                 further ones are counted"
             ));
         }
     }
@@ -165,7 +132,19 @@ impl Hooks {
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        self.finish();
+        self.jobs = None;
+        let _ = self.ends.set(Instant::now() + AT_MOST);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(dropped)) => self.dropped += dropped,
+            Some(Err(_)) => say("error: the thread that runs --on-oom panicked"),
+            None => {}
+        }
+        if self.dropped > 0 {
+            say(format_args!(
+                "--on-oom not run for {} incidents: the queue was full, or the session ended before their turn",
+                self.dropped
+            ));
+        }
     }
 }
 
@@ -173,25 +152,20 @@ impl Drop for Hooks {
 struct Runner {
     command: HookCommand,
     restored: Restored,
-    is_ending: Arc<AtomicBool>,
-    /// Earliest start of the next hook.
-    next: Instant,
+    ends: Arc<OnceLock<Instant>>,
 }
 
 impl Runner {
-    fn run(mut self, jobs: &Receiver<Job>) {
-        let mut ends: Option<Instant> = None;
-        let mut left_out = 0;
-        for job in jobs {
-            thread::sleep(self.next.saturating_duration_since(Instant::now()));
-            self.next = Instant::now() + EVERY;
-            if self.is_ending.load(Ordering::Relaxed) {
-                ends.get_or_insert_with(|| Instant::now() + AT_MOST);
-            }
-            if ends.is_some_and(|ends| Instant::now() > ends) {
-                left_out += 1;
+    /// Runs hooks until the session ends. Returns how many were not run.
+    fn run(&self, queue: &Receiver<Job>) -> u64 {
+        let (mut next, mut dropped) = (Instant::now(), 0);
+        for job in queue {
+            if self.ends.get().is_some_and(|ends| Instant::now() > *ends) {
+                dropped += 1;
                 continue;
             }
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+            next = Instant::now() + EVERY;
             if let Err(error) = self.run_one(&job) {
                 say(format_args!(
                     "warning: --on-oom for incident #{}: {error:#}",
@@ -199,26 +173,12 @@ impl Runner {
                 ));
             }
         }
-        if left_out > 0 {
-            say(format_args!(
-                "--on-oom not run for {left_out} incidents: the session ended before their turn"
-            ));
-        }
+        dropped
     }
 
     fn run_one(&self, job: &Job) -> Result<()> {
-        let file = HookFile::write(job).context("cannot write the incident file")?;
-        let words = self.command.words(job.pid, &file.0);
-        let mut child = self.spawn(&words)?;
-        let status = wait(&mut child).with_context(|| format!("cannot wait for {}", words[0]))?;
-        match status {
-            Some(status) if status.success() => Ok(()),
-            Some(status) => bail!("{} ended with {status}", words[0]),
-            None => bail!("{} was killed: it took more than {AT_MOST:?}", words[0]),
-        }
-    }
-
-    fn spawn(&self, words: &[String]) -> Result<Child> {
+        let file = incident_file(&job.json).context("cannot write the incident file")?;
+        let words = self.command.words(job.pid, file.path());
         let (program, arguments) = words.split_first().context("no command")?;
         // Reports may go to standard output.
         let stderr = io::stderr().as_fd().try_clone_to_owned()?;
@@ -226,73 +186,41 @@ impl Runner {
         command.args(arguments).stdin(Stdio::null()).stdout(stderr);
         // Signals from the terminal are for gpuprobe only.
         command.process_group(0);
-        let environment: HashMap<_, _> = self.restored.environment().collect();
-        command.envs(environment);
-        let restore = self.restored.again();
-        // SAFETY: it makes system calls only, which are async-signal-safe, and allocates nothing;
-        // everything it uses was made before the fork.
-        #[allow(unsafe_code)]
-        unsafe {
-            command.pre_exec(move || restore.restore());
+        self.restored.prepare(&mut command);
+        let child = command.spawn();
+        let mut child = child.with_context(|| format!("cannot start {program}"))?;
+        let status = wait(&mut child).with_context(|| format!("cannot wait for {program}"))?;
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => bail!("{program} ended with {status}"),
+            None => bail!("{program} was killed: it took more than {AT_MOST:?}"),
         }
-        command
-            .spawn()
-            .with_context(|| format!("cannot start {program}"))
     }
 }
 
 /// Waits for a hook. After [`AT_MOST`], kills its process group and returns `None`.
 fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + AT_MOST;
-    loop {
+    while Instant::now() < until {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if Instant::now() > until {
-            let group = i32::try_from(child.id()).map(Pid::from_raw);
-            if let Ok(group) = group {
-                let _ = killpg(group, Signal::SIGKILL);
-            }
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
         thread::sleep(POLL_EVERY);
     }
+    killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL)?;
+    child.wait()?;
+    Ok(None)
 }
 
-/// The incident file of a hook, removed on drop.
-struct HookFile(PathBuf);
-
-impl HookFile {
-    /// Creates the file, readable only by the user as whom the hook runs.
-    fn write(job: &Job) -> io::Result<Self> {
-        let own_pid = std::process::id();
-        let folder = std::env::temp_dir();
-        for number in 0.. {
-            let name = format!("gpuprobe-oom-{own_pid}-{}-{number}.json", job.incident);
-            let path = folder.join(name);
-            let (mut file, _) = match files::create_new(&path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < 100 => continue,
-                made => made?,
-            };
-            let told = Self(path);
-            file.set_permissions(Permissions::from_mode(0o600))?;
-            writeln!(file, "{}", job.json)?;
-            return Ok(told);
-        }
-        Err(ErrorKind::AlreadyExists.into())
+/// Writes an incident into a new file, which only the user as whom the hook runs may read; removed on drop.
+fn incident_file(json: &str) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    let mut file = builder.prefix("gpuprobe-oom-").suffix(".json").tempfile()?;
+    if let Some(user) = invoker() {
+        fchown(file.as_file(), Some(user.uid), Some(user.gid))?;
     }
-}
-
-impl Drop for HookFile {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0)
-            && error.kind() != ErrorKind::NotFound
-        {
-            tracing::debug!("cannot remove {}: {error}", self.0.display());
-        }
-    }
+    writeln!(file, "{json}")?;
+    Ok(file)
 }
 
 #[cfg(test)]

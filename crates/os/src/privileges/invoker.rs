@@ -5,18 +5,16 @@ use std::ffi::{CString, OsString};
 use std::sync::OnceLock;
 
 use anyhow::Result;
-use nix::unistd::{self, Gid, Uid, User};
+use nix::unistd::{Gid, Uid, User as Entry, getgrouplist};
+
+use super::User;
 
 /// The user who ran gpuprobe through sudo or pkexec.
 #[derive(Clone, Debug)]
 pub struct Invoker {
-    /// User id of the invoker.
-    pub uid: Uid,
-    /// Primary group id of the invoker.
-    pub gid: Gid,
-    /// All groups of the invoker; GPU device files are often accessible to one of them.
-    pub groups: Vec<Gid>,
-    user: Option<User>,
+    /// With all groups: GPU device files are often accessible to one of them.
+    pub user: User,
+    entry: Option<Entry>,
 }
 
 impl Invoker {
@@ -29,67 +27,55 @@ impl Invoker {
         let Some((uid, gid)) = ids() else {
             return Ok(None);
         };
-        let user = User::from_uid(uid)?;
-        let gid = gid
-            .or_else(|| user.as_ref().map(|user| user.gid))
-            .unwrap_or_else(|| Gid::from_raw(uid.as_raw()));
-        let groups = match &user {
-            Some(user) => unistd::getgrouplist(&CString::new(user.name.as_bytes())?, gid)?,
-            None => vec![gid],
+        let entry = Entry::from_uid(uid.into())?;
+        let gid = gid.or_else(|| Some(entry.as_ref()?.gid.as_raw()));
+        let gid = gid.unwrap_or(uid);
+        let groups = match &entry {
+            Some(entry) => getgrouplist(&CString::new(entry.name.as_bytes())?, gid.into())?,
+            None => vec![gid.into()],
         };
-        Ok(Some(Self {
-            uid,
-            gid,
-            groups,
-            user,
-        }))
+        let groups = groups.into_iter().map(Gid::as_raw).collect();
+        let user = User { uid, gid, groups };
+        Ok(Some(Self { user, entry }))
     }
 
     /// Variables that sudo has set to root's values, with the values for the user.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let (Some(user), Ok(Some(root))) = (&self.user, User::from_uid(Uid::from_raw(0))) else {
+        let (Some(user), Ok(Some(root))) = (&self.entry, Entry::from_uid(0.into())) else {
             return Vec::new();
         };
-        let mail = |user: &User| OsString::from(format!("/var/mail/{}", user.name));
-        let all: [(&str, OsString, OsString); 5] = [
-            ("USER", (&root.name).into(), (&user.name).into()),
-            ("LOGNAME", (&root.name).into(), (&user.name).into()),
-            ("HOME", (&root.dir).into(), (&user.dir).into()),
-            ("SHELL", (&root.shell).into(), (&user.shell).into()),
-            ("MAIL", mail(&root), mail(user)),
-        ];
-        let is_roots = |(name, of_root, _): &(&str, OsString, OsString)| {
-            env::var_os(name).is_some_and(|value| value == *of_root)
+        let values = |entry: &Entry| -> [(&'static str, OsString); 5] {
+            [
+                ("USER", (&entry.name).into()),
+                ("LOGNAME", (&entry.name).into()),
+                ("HOME", (&entry.dir).into()),
+                ("SHELL", (&entry.shell).into()),
+                ("MAIL", format!("/var/mail/{}", entry.name).into()),
+            ]
         };
-        let changed = all.into_iter().filter(is_roots);
-        changed.map(|(name, _, of_user)| (name, of_user)).collect()
+        let all = values(&root).into_iter().zip(values(user));
+        let changed =
+            all.filter(|((name, of_root), _)| env::var_os(name).as_ref() == Some(of_root));
+        changed.map(|(_, of_user)| of_user).collect()
     }
 }
 
 /// User and, if present, group.
-fn ids() -> Option<(Uid, Option<Gid>)> {
-    if !Uid::effective().is_root() {
-        return None;
-    }
-    let id = |name| env::var(name).ok().and_then(|v| v.parse::<u32>().ok());
+fn ids() -> Option<(u32, Option<u32>)> {
+    let id = |name| env::var(name).ok()?.parse().ok();
     let (uid, gid) = match id("SUDO_UID") {
         Some(uid) => (uid, id("SUDO_GID")),
         None => (id("PKEXEC_UID")?, None),
     };
-    (uid != 0).then(|| (Uid::from_raw(uid), gid.map(Gid::from_raw)))
+    (uid != 0 && Uid::effective().is_root()).then_some((uid, gid))
 }
 
 /// The user who ran gpuprobe through sudo or pkexec, as whom it writes files.
-pub fn invoker() -> Option<&'static super::User> {
-    static INVOKER: OnceLock<Option<super::User>> = OnceLock::new();
-    let user = INVOKER.get_or_init(|| {
-        let found = Invoker::find().map_err(|error| tracing::warn!("{error:#}"));
-        let invoker = found.ok()??;
-        Some(super::User {
-            uid: invoker.uid.as_raw(),
-            gid: invoker.gid.as_raw(),
-            groups: invoker.groups.into_iter().map(Gid::as_raw).collect(),
-        })
-    });
-    user.as_ref()
+pub fn invoker() -> Option<&'static User> {
+    static INVOKER: OnceLock<Option<Invoker>> = OnceLock::new();
+    let find = || {
+        let found = Invoker::find().inspect_err(|error| tracing::warn!("{error:#}"));
+        found.unwrap_or_default()
+    };
+    Some(&INVOKER.get_or_init(find).as_ref()?.user)
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::libc;
-use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid};
+use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid, setgid, setuid};
 
 use super::{WRITE_ANYWHERE, keep_only_here};
 use crate::proc;
@@ -69,6 +69,16 @@ impl User {
             true => &[WRITE_ANYWHERE],
             false => &[],
         });
+    }
+
+    /// Makes this process the user's, for good: system calls only, no allocation.
+    ///
+    /// # Errors
+    /// Returns the kernel's error.
+    pub fn become_for_good(&self) -> io::Result<()> {
+        set_groups(&self.groups).ok_or_else(io::Error::last_os_error)?;
+        setgid(self.gid.into())?;
+        Ok(setuid(self.uid.into())?)
     }
 
     /// Changes the file system credentials of this thread; returns whether that was permitted.
