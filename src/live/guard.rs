@@ -4,8 +4,8 @@
 //! child of the guard is a member of the group, which is therefore not orphaned.
 
 use std::env;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::thread::sleep;
@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys::{bpf_map_delete_elem, bpf_map_get_next_key};
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgrp};
 
@@ -39,26 +38,14 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard for the processes in `targets`, the BPF map of traced processes, whose descriptor it
-    /// inherits: opening a map by its id takes `CAP_SYS_ADMIN`.
+    /// Starts a guard for the processes in `targets`, the BPF map of traced processes, which is its standard error:
+    /// opening a map by its id takes `CAP_SYS_ADMIN`.
     pub(super) fn start(targets: BorrowedFd<'_>) -> Result<Self> {
-        // A duplicate, without close-on-exec in the child.
-        let targets = targets.try_clone_to_owned()?;
-        let inherit = || FcntlArg::F_SETFD(FdFlag::empty());
-        let number = targets.as_raw_fd();
-        let mut command = Command::new("/proc/self/exe");
-        // SAFETY: it makes one system call.
-        #[allow(unsafe_code)]
-        unsafe {
-            command.pre_exec(move || {
-                fcntl(&targets, inherit())?;
-                Ok(())
-            });
-        }
-        let mut child = command
-            .args([ROLE, &number.to_string(), &getpgrp().to_string()])
+        let mut child = Command::new("/proc/self/exe")
+            .args([ROLE, &getpgrp().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(targets.try_clone_to_owned()?)
             .process_group(0)
             .spawn()
             .context("cannot start the guard")?;
@@ -91,30 +78,25 @@ pub fn guard_if_asked() -> Option<ExitCode> {
     let outcome = if first == MEMBER {
         privileges::keep_only(&[]).and_then(|()| wait_for_end().map(|_| ()))
     } else {
-        let group = arguments.next()?;
-        guard(&first, &group)
+        guard(&first)
     };
     Some(outcome.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-fn guard(targets: &str, group: &str) -> Result<()> {
+fn guard(group: &str) -> Result<()> {
     confined::ignore_signals()?;
-    let number: RawFd = targets.parse()?;
-    // SAFETY: the parent left it open for this process, where nothing else uses it.
-    #[allow(unsafe_code)]
-    let targets = unsafe { OwnedFd::from_raw_fd(number) };
-    fcntl(&targets, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     let mut member = Command::new("/proc/self/exe")
         .args([ROLE, MEMBER])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .process_group(group.parse()?)
         .spawn()?;
     // Closing the last copy of the output signals readiness.
     nix::unistd::close(1)?;
     privileges::keep_only(&[BPF, SIGNAL])?;
     if !wait_for_end()? {
-        resume_held(&targets);
+        resume_held(io::stderr().as_fd());
     }
     drop(member.stdin.take());
     member.wait()?;
@@ -123,7 +105,7 @@ fn guard(targets: &str, group: &str) -> Result<()> {
 
 /// Resumes all traced processes for good. The kernel removes the probes of a killed process after it
 /// closes this process's input, but stops no process that is not in the map.
-fn resume_held(targets: &OwnedFd) {
+fn resume_held(targets: BorrowedFd<'_>) {
     let mut all = Vec::new();
     // Children forked meanwhile are in the next round.
     for _ in 0..ROUNDS {
@@ -153,7 +135,7 @@ fn resume_held(targets: &OwnedFd) {
 }
 
 /// The keys of a map of process ids.
-fn keys(targets: &OwnedFd) -> Vec<i32> {
+fn keys(targets: BorrowedFd<'_>) -> Vec<i32> {
     let mut keys: Vec<i32> = Vec::new();
     loop {
         let mut next = 0i32;
@@ -178,6 +160,6 @@ fn keys(targets: &OwnedFd) -> Vec<i32> {
 fn wait_for_end() -> Result<bool> {
     confined::ignore_signals()?;
     let mut said = [0];
-    let count = std::io::stdin().read(&mut said)?;
+    let count = io::stdin().read(&mut said)?;
     Ok(count > 0 && said[0] == DONE)
 }
