@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Once;
-use std::time::Instant;
 
 use super::CGROUPS;
 use crate::host::budget::Budget;
@@ -15,16 +14,13 @@ use crate::host::budget::Budget;
 const MAX_BYTES: usize = 16 << 20;
 /// Bytes that a path takes besides its length.
 const BYTES_EACH: usize = 128;
-/// Maximum number of walks per second, if each is short.
-const MAX_WALKS: u32 = 50;
-
 /// Cache of the cgroups of version 2. Only used for processes that ended before `/proc/PID/cgroup`
 /// was read: the kernel side sends the id of a cgroup, which is the inode of its folder. A miss walks
 /// and caches all folders.
 #[derive(Debug, Default)]
 pub struct Cgroups {
     paths: HashMap<u64, String>,
-    walks: Option<Budget>,
+    walks: Budget,
 }
 
 impl Cgroups {
@@ -36,55 +32,45 @@ impl Cgroups {
         } else {
             CGROUPS.into()
         };
-        self.path_below(&root, id, Instant::now())
+        self.path_below(&root, id)
     }
 
-    fn path_below(&mut self, root: &Path, id: u64, now: Instant) -> Option<String> {
+    fn path_below(&mut self, root: &Path, id: u64) -> Option<String> {
         // Inodes are reused: a newer folder may have this one.
-        let known = self.paths.get(&id);
-        let is_there = |path: &&String| {
-            let folder = root.join(path.trim_start_matches('/'));
-            inode(&folder) == Some(id)
-        };
-        if let Some(path) = known.filter(is_there) {
+        let is_there = |path: &&String| inode(&root.join(path.trim_start_matches('/'))) == Some(id);
+        if let Some(path) = self.paths.get(&id).filter(is_there) {
             return Some(path.clone());
         }
-        let walks = self.walks.get_or_insert_with(|| Budget::new(now));
-        if !walks.allows(now, MAX_WALKS) {
-            return None;
-        }
-        self.walk(root);
-        if let Some(walks) = &mut self.walks {
-            walks.spend(now.elapsed());
-        }
+        self.paths = self.walks.spend(|| all_below(root))?;
         self.paths.get(&id).cloned()
     }
+}
 
-    /// Caches all cgroups below `root`.
-    fn walk(&mut self, root: &Path) {
-        static SAID: Once = Once::new();
-        self.paths.clear();
-        let mut folders = vec![root.to_owned()];
-        let mut bytes = 0;
-        while let Some(folder) = folders.pop() {
-            if let (Some(id), Ok(path)) = (inode(&folder), folder.strip_prefix(root)) {
-                self.paths.insert(id, format!("/{}", path.display()));
+/// The paths of all cgroups below `root`, by their ids.
+fn all_below(root: &Path) -> HashMap<u64, String> {
+    static SAID: Once = Once::new();
+    let mut paths = HashMap::new();
+    let mut folders = vec![root.to_owned()];
+    let mut bytes = 0;
+    while let Some(folder) = folders.pop() {
+        if let (Some(id), Ok(path)) = (inode(&folder), folder.strip_prefix(root)) {
+            paths.insert(id, format!("/{}", path.display()));
+        }
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        for inner in entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+            bytes += inner.path().as_os_str().len() + BYTES_EACH;
+            if bytes > MAX_BYTES {
+                SAID.call_once(|| {
+                    tracing::warn!(
+                        "too many cgroups: those of short-lived processes may stay unknown"
+                    );
+                });
+                return paths;
             }
-            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            for inner in entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-                bytes += inner.path().as_os_str().len() + BYTES_EACH;
-                if bytes > MAX_BYTES {
-                    SAID.call_once(|| {
-                        tracing::warn!(
-                            "too many cgroups: those of short-lived processes may stay unknown"
-                        );
-                    });
-                    return;
-                }
-                folders.push(inner.path());
-            }
+            folders.push(inner.path());
         }
     }
+    paths
 }
 
 fn inode(folder: &Path) -> Option<u64> {
@@ -103,16 +89,12 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         let id = inode(&inner).unwrap();
         let mut cgroups = Cgroups::default();
-        let now = Instant::now();
-        assert_eq!(cgroups.path_below(root, id, now).unwrap(), "/a/b");
-        assert_eq!(
-            cgroups.path_below(root, inode(root).unwrap(), now).unwrap(),
-            "/"
-        );
+        assert_eq!(cgroups.path_below(root, id).unwrap(), "/a/b");
+        assert_eq!(cgroups.path_below(root, inode(root).unwrap()).unwrap(), "/");
         fs::rename(&inner, root.join("c")).unwrap();
-        assert_eq!(cgroups.path_below(root, id, now).unwrap(), "/c");
+        assert_eq!(cgroups.path_below(root, id).unwrap(), "/c");
         fs::remove_dir(root.join("c")).unwrap();
-        assert_eq!(cgroups.path_below(root, id, now), None);
+        assert_eq!(cgroups.path_below(root, id), None);
     }
 
     #[test]
@@ -122,13 +104,12 @@ mod tests {
             fs::create_dir(root.path().join(number.to_string())).unwrap();
         }
         let mut cgroups = Cgroups::default();
-        let now = Instant::now();
         for id in 0..10_000 {
-            assert_eq!(cgroups.path_below(root.path(), u64::MAX - id, now), None);
+            assert_eq!(cgroups.path_below(root.path(), u64::MAX - id), None);
         }
-        assert!(!cgroups.walks.unwrap().allows(now, MAX_WALKS));
+        assert!(cgroups.walks.spend(|| ()).is_none());
         // Cached paths are still found.
         let id = inode(&root.path().join("7")).unwrap();
-        assert_eq!(cgroups.path_below(root.path(), id, now).unwrap(), "/7");
+        assert_eq!(cgroups.path_below(root.path(), id).unwrap(), "/7");
     }
 }
