@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|answer: &[u8]| {
-    gpuprobe_stacks::helper::untrusted::try_answer(answer);
+    gpuprobe_stacks::untrusted::try_answer(answer);
 });

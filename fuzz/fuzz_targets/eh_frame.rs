@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
-    gpuprobe_stacks::try_tables(file);
+    gpuprobe_stacks::untrusted::try_tables(file);
 });

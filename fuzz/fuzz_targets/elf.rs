@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
-    let _ = gpuprobe_stacks::helper::try_all(file);
+    let _ = gpuprobe_stacks::untrusted::try_all(file);
 });

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use gpuprobe_stacks::helper::untrusted::{plant, try_opener};
+use gpuprobe_stacks::untrusted::{plant, try_opener};
 
 /// The folder, which is made anew by each run.
 fn folder() -> &'static Path {

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|map: &[u8]| {
-    gpuprobe_stacks::helper::untrusted::try_perf_map(map);
+    gpuprobe_stacks::untrusted::try_perf_map(map);
 });

@@ -1,12 +1,12 @@
 //! ELF files, read with `object`, as far as probes and stacks need them.
 //!
-//! The files belong to traced processes and are not trusted: a reader process parses them (`reader`).
+//! The files belong to traced processes and are not trusted: a helper process parses them ([`crate::program`]).
 
 use std::borrow::Cow;
 
 use object::elf::{self, FileHeader64, Machine, ProgramHeader64, SectionHeader64};
-use object::read::elf::{ElfFile64, FileHeader as _, NoteIterator, ProgramHeader as _};
-use object::{LittleEndian, ReadRef, U16};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _, SectionTable};
+use object::{FileKind, LittleEndian, ReadRef};
 use serde::{Deserialize, Serialize};
 
 type Header = FileHeader64<LittleEndian>;
@@ -18,18 +18,6 @@ const NATIVE: Machine = if cfg!(target_arch = "aarch64") {
 } else {
     elf::EM_X86_64
 };
-/// The kernel rejects programs with more than 64 KiB of program headers.
-const SEGMENTS_LIMIT: usize = 65536 / size_of::<ProgramHeader64<LittleEndian>>();
-/// Limit of section headers; linked files have some dozens.
-const SECTIONS_LIMIT: u16 = 0xff00;
-/// Limits of the bytes of all section names, and of each.
-const NAMES_LIMIT: u64 = 4 << 20;
-const NAME_LIMIT: usize = 256;
-/// Limits of the number of note segments, and of the bytes of each; linkers write one or two.
-const NOTES_LIMIT: usize = 16;
-const NOTE_LIMIT: u64 = 64 << 10;
-/// Limit of the bytes of a build id; SHA-1 has 20.
-const ID_LIMIT: usize = 64;
 
 /// Reason why an ELF file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +75,7 @@ pub struct Segments(Vec<LoadSegment>);
 impl Segments {
     fn of(headers: &[ProgramHeader64<LittleEndian>]) -> Self {
         let loaded = headers.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD);
-        Self(loaded.take(SEGMENTS_LIMIT).map(LoadSegment::of).collect())
+        Self(loaded.map(LoadSegment::of).collect())
     }
 
     /// The segments with the flag `PF_X`, which contain code.
@@ -139,8 +127,6 @@ pub struct Section {
     pub name: String,
     /// Section type, one of `SHT_*`.
     pub kind: u32,
-    /// Section flags, a set of `SHF_*`.
-    pub flags: u64,
     /// Virtual address in the file.
     pub address: u64,
     /// File offset of its first byte.
@@ -150,14 +136,11 @@ pub struct Section {
 }
 
 impl Section {
-    fn of(header: &SectionHeader64<LittleEndian>, names: &[u8]) -> Self {
-        let rest = usize::try_from(header.sh_name.get(LE)).ok();
-        let rest = rest.and_then(|at| names.get(at..)).unwrap_or_default();
-        let name = rest.iter().take(NAME_LIMIT).take_while(|&&byte| byte != 0);
+    fn of(header: &SectionHeader64<LittleEndian>, all: &SectionTable<'_, Header>) -> Self {
+        let name = all.section_name(LE, header).unwrap_or_default();
         Self {
-            name: String::from_utf8(name.copied().collect()).unwrap_or_default(),
+            name: String::from_utf8(name.to_vec()).unwrap_or_default(),
             kind: header.sh_type.get(LE).0,
-            flags: header.sh_flags.get(LE).0,
             address: header.sh_addr.get(LE),
             offset: header.sh_offset.get(LE),
             size: header.sh_size.get(LE),
@@ -186,35 +169,25 @@ impl Headers {
     /// Returns a [`Refusal`] if the file cannot be used.
     pub fn parse(file: &[u8]) -> Result<Self, Refusal> {
         let header = header(file, elf::EM_X86_64)?;
-        let count = usize::from(header.e_phnum(LE));
-        let programs = (1..=SEGMENTS_LIMIT).contains(&count);
-        let programs = programs.then(|| header.program_headers(LE, file).ok());
-        let damaged = Refusal::Damaged("its program headers cannot be read".into());
-        let programs = programs.flatten().ok_or(damaged)?;
+        let programs = header.program_headers(LE, file).unwrap_or_default();
+        if programs.is_empty() {
+            let why = "its program headers cannot be read";
+            return Err(Refusal::Damaged(why.into()));
+        }
+        let sections = header.sections(LE, file).unwrap_or_default();
         let of_type = |wanted| programs.iter().filter(move |p| p.p_type(LE) == wanted);
         Ok(Self {
             segments: Segments::of(programs),
             eh_frame_hdr: of_type(elf::PT_GNU_EH_FRAME).next().map(LoadSegment::of),
-            sections: sections(header, file).unwrap_or_default(),
-            build_id: of_type(elf::PT_NOTE)
-                .take(NOTES_LIMIT)
-                .find_map(|notes| build_id(notes, file)),
+            sections: sections.iter().map(|s| Section::of(s, &sections)).collect(),
+            build_id: of_type(elf::PT_NOTE).find_map(|notes| build_id(notes, file)),
         })
     }
 
-    /// Whether the headers are within the limits.
-    pub(crate) fn are_sane(&self) -> bool {
-        let id = self.build_id.as_ref().map_or(1, Vec::len);
-        self.segments.0.len() <= SEGMENTS_LIMIT && (1..=ID_LIMIT).contains(&id)
-    }
-
-    /// Number of bytes of the symbol tables, by name or by type.
+    /// Number of bytes of the symbol tables.
     pub(crate) fn symbol_bytes(&self) -> u64 {
-        let is_symbols = |section: &&Section| {
-            let is_named = matches!(&*section.name, ".symtab" | ".dynsym");
-            is_named || section.kind == elf::SHT_SYMTAB.0 || section.kind == elf::SHT_DYNSYM.0
-        };
-        let tables = self.sections.iter().filter(is_symbols);
+        let kinds = [elf::SHT_SYMTAB.0, elf::SHT_DYNSYM.0];
+        let tables = self.sections.iter().filter(|s| kinds.contains(&s.kind));
         tables.fold(0, |sum, table| sum.saturating_add(table.size))
     }
 
@@ -230,56 +203,25 @@ impl Headers {
 }
 
 /// The ELF header of a file for `machine`.
-fn header<'data>(data: impl ReadRef<'data>, machine: Machine) -> Result<&'data Header, Refusal> {
-    let too_short = |()| Refusal::Damaged("too short".into());
-    // A 32-bit file may have fewer bytes than the header of a 64-bit one.
-    let identity = data.read_bytes_at(0, 6).map_err(too_short)?;
-    let is_for: &U16<LittleEndian> = data.read_at(18).map_err(too_short)?;
-    if !identity.starts_with(&elf::ELFMAG) {
-        return Err(Refusal::Damaged("no ELF header".into()));
-    }
-    if identity[4] == elf::ELFCLASS32.0 {
+fn header(data: &[u8], machine: Machine) -> Result<&Header, Refusal> {
+    let damaged = |error: object::Error| Refusal::Damaged(error.to_string().into());
+    if FileKind::parse(data).map_err(damaged)? == FileKind::Elf32 {
         return Err(Refusal::Is32Bit);
     }
-    if identity[4..] != [elf::ELFCLASS64.0, elf::ELFDATA2LSB.0] {
-        return Err(Refusal::Damaged("of no known class".into()));
+    let header = Header::parse(data).map_err(damaged)?;
+    header.endian().map_err(damaged)?;
+    match header.e_machine(LE) {
+        found if found == machine => Ok(header),
+        other => Err(Refusal::OtherMachine(other.0)),
     }
-    if is_for.get(LE) != machine.0 {
-        return Err(Refusal::OtherMachine(is_for.get(LE)));
-    }
-    data.read_at(0).map_err(too_short)
-}
-
-fn sections<'data>(header: &Header, file: impl ReadRef<'data>) -> Option<Vec<Section>> {
-    // Larger counts are stored elsewhere; linked files do not need that.
-    let is_sane = (1..=SECTIONS_LIMIT).contains(&header.e_shnum(LE));
-    is_sane.then_some(())?;
-    let all = header.section_headers(LE, file).ok()?;
-    // Without names, the sections cannot be told apart. The index of the name table is used without a
-    // check of that section's type, as in the library that reads symbols.
-    let names = all.get(usize::from(header.e_shstrndx.get(LE).0))?;
-    let (offset, size) = (names.sh_offset.get(LE), names.sh_size.get(LE));
-    (size <= NAMES_LIMIT).then_some(())?;
-    let names = file.read_bytes_at(offset, size).ok()?;
-    Some(
-        all.iter()
-            .map(|header| Section::of(header, names))
-            .collect(),
-    )
 }
 
 /// The GNU build id in these notes.
-fn build_id<'data>(
-    notes: &ProgramHeader64<LittleEndian>,
-    file: impl ReadRef<'data>,
-) -> Option<Vec<u8>> {
-    let size = notes.p_filesz(LE).min(NOTE_LIMIT);
-    let bytes = file.read_bytes_at(notes.p_offset(LE), size).ok()?;
-    let mut notes = NoteIterator::<Header>::new(LE, 4, bytes).ok()?;
+fn build_id(notes: &ProgramHeader64<LittleEndian>, file: &[u8]) -> Option<Vec<u8>> {
+    let mut notes = notes.notes(LE, file).ok()??;
     while let Ok(Some(note)) = notes.next() {
         if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
-            let is_sane = (1..=ID_LIMIT).contains(&note.desc().len());
-            return is_sane.then(|| note.desc().to_vec());
+            return Some(note.desc().to_vec()).filter(|id| !id.is_empty());
         }
     }
     None

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::ops::{Deref, Range};
 
 use memmap2::Mmap;
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, SymbolKind};
 
 use crate::elf::{ElfImage, Headers, Refusal};
-use crate::unwind::{FunctionRules, Tables, try_rule};
+use crate::unwind::{FunctionRules, Tables};
 
 /// Symbols of a file, 24 bytes each; the largest libraries have a million.
 const MAX_SYMBOL_BYTES: u64 = 64 << 20;
@@ -76,16 +76,9 @@ impl ElfFile {
 
     /// Its symbols and segments, if it is for this machine and has no more than any has.
     pub(crate) fn image(&self) -> anyhow::Result<ElfImage<'_>> {
-        if !self.has_few_symbols() {
-            anyhow::bail!("it has too many symbols");
-        }
+        let symbols = self.headers.as_ref().map_or(0, Headers::symbol_bytes);
+        anyhow::ensure!(symbols <= MAX_SYMBOL_BYTES, "it has too many symbols");
         ElfImage::parse(self)
-    }
-
-    /// Whether it has no more symbols than any has: to read them takes memory, if only of files.
-    pub(crate) fn has_few_symbols(&self) -> bool {
-        let bytes = self.headers.as_ref().map_or(0, Headers::symbol_bytes);
-        bytes <= MAX_SYMBOL_BYTES
     }
 
     /// The mangled name of the function at `address`. This may be the debug file of `module`, which has the unwind
@@ -103,20 +96,12 @@ impl ElfFile {
         let before = functions.get(..after)?.iter().rev();
         let found = before.take(MAX_LABELS).find(contains)?;
         let index = object::SymbolIndex(usize::try_from(found.index).ok()?);
-        let name = match found.is_dynamic {
-            true => {
-                let table = image.file.dynamic_symbol_table()?;
-                table.symbol_by_index(index).ok()?.name().ok()?.to_owned()
-            }
-            false => image
-                .file
-                .symbol_by_index(index)
-                .ok()?
-                .name()
-                .ok()?
-                .to_owned(),
+        let table = match found.is_dynamic {
+            true => image.file.dynamic_symbol_table()?,
+            false => image.file.symbol_table()?,
         };
-        Some(name)
+        let symbol = table.symbol_by_index(index).ok()?;
+        Some(symbol.name().ok()?.to_owned())
     }
 }
 
@@ -131,51 +116,27 @@ impl Deref for ElfFile {
 /// All functions by address; of several at one, those with a size, and in the table of all symbols,
 /// come last.
 fn functions(file: &ElfFile64<'_, LittleEndian>) -> Vec<ElfFunction> {
-    let named = |is_dynamic| {
-        move |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| ElfFunction {
+    let dynamic = file.dynamic_symbols().map(|symbol| (symbol, true));
+    let all = dynamic.chain(file.symbols().map(|symbol| (symbol, false)));
+    let is_function = |symbol: &ElfSymbol64<'_, '_, LittleEndian>| {
+        symbol.is_definition() && symbol.kind() == SymbolKind::Text
+    };
+    let functions = all.filter(|(symbol, _)| is_function(symbol));
+    let mut found: Vec<_> = functions
+        .map(|(symbol, is_dynamic)| ElfFunction {
             address: symbol.address(),
             size: symbol.size(),
             index: u32::try_from(symbol.index().0).unwrap_or(u32::MAX),
             is_dynamic,
-        }
-    };
-    let is_function = |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| {
-        symbol.is_definition() && symbol.kind() == SymbolKind::Text
-    };
-    let dynamic = file.dynamic_symbols().filter(is_function);
-    let all = file.symbols().filter(is_function);
-    let mut found: Vec<_> = dynamic.map(|s| named(true)(&s)).collect();
-    found.extend(all.map(|s| named(false)(&s)));
+        })
+        .collect();
     found.sort_by_key(|one| (one.address, one.size > 0, !one.is_dynamic));
     found
-}
-
-/// Fuzzing entry point. Applies the unwind rules of a file to a small stack. Returns their number.
-#[doc(hidden)]
-pub fn try_tables(file: &[u8]) -> usize {
-    let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
-        return 0;
-    };
-    let file = ElfFile::of(&file);
-    let Ok(headers) = file.headers() else {
-        return 0;
-    };
-    let addresses = headers
-        .segments
-        .code()
-        .flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
-    let rules = addresses.filter_map(|address| {
-        file.function(address);
-        file.rules(address)
-    });
-    let rows = rules.flat_map(|function| function.rows);
-    rows.inspect(|row| try_rule(&row.rule)).count()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 
     #[test]
@@ -238,23 +199,9 @@ mod tests {
             let table = file.headers.as_mut().unwrap().sections.iter_mut();
             let mut tables = table.filter(|section| section.name == ".symtab");
             tables.next().unwrap().size = size;
-            (file.has_few_symbols(), file.symbol(0x1000, &file).is_some())
+            (file.image().is_ok(), file.symbol(0x1000, &file).is_some())
         };
         assert_eq!(set(64 << 20), (true, true));
         assert_eq!(set((64 << 20) + 1), (false, false));
-    }
-
-    #[test]
-    fn unwind_rules_of_a_file_are_counted() {
-        // A row at every eighth address that is looked at.
-        let sample = ElfSample::default()
-            .code(0x1000, &[0xc3; 1280])
-            .data(0x9000, &[0; 1280])
-            .eh_frame(&[(0x1000, 160)]);
-        assert_eq!(try_tables(&sample.bytes()), 16);
-        let short = ElfSample::default().code(0x1000, &[0xc3; 100]);
-        let short = short.eh_frame(&[(0x1000, 100)]).bytes();
-        assert_eq!(try_tables(&short), 100);
-        assert_eq!(try_tables(b"no ELF file"), 0);
     }
 }

@@ -3,25 +3,46 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
-use object::{Object, ObjectSymbol, SymbolKind};
-use serde::{Deserialize, Serialize};
+use object::read::elf::ElfSymbol64;
+use object::{LittleEndian, Object, ObjectSymbol, SymbolKind};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::elf::ElfImage;
 use super::instruction::{self, FirstInstruction};
 use crate::elf_file::ElfFile;
-use gpuprobe_cuda::{FUNCTIONS, Layer};
+use gpuprobe_cuda::{FUNCTIONS, Function, Layer};
+
+/// A symbol in the function table.
+pub type TableSymbol = &'static str;
 
 /// A function of the function table found in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionInFile {
     /// Row of the function table.
     pub row: u16,
     /// The symbol by which the file exports it.
-    pub symbol: &'static str,
+    #[serde(deserialize_with = "in_table")]
+    pub symbol: TableSymbol,
     /// File offset at which it is probed: its first instruction, or the one behind `endbr64`.
     pub offset: u64,
     /// Probe support of the instruction there.
     pub first: FirstInstruction,
+}
+
+fn in_table<'de, D: Deserializer<'de>>(from: D) -> Result<TableSymbol, D::Error> {
+    let name = String::deserialize(from)?;
+    let mut all = FUNCTIONS.iter().flat_map(Function::symbols);
+    let found = all.find(|symbol| *symbol == name);
+    found.ok_or_else(|| D::Error::custom("it is not in the table"))
+}
+
+impl FunctionInFile {
+    /// Whether it is in the table, and of this layer.
+    pub(crate) fn is_of(&self, layer: Layer) -> bool {
+        let row = FUNCTIONS.get(usize::from(self.row));
+        row.is_some_and(|row| row.layer == layer && row.symbols().any(|s| s == self.symbol))
+    }
 }
 
 /// The dynamic loader's rendezvous with debuggers.
@@ -33,25 +54,19 @@ pub struct Rendezvous {
     pub to_r_debug: i64,
 }
 
-/// The functions of `layer` that `file` exports. Aliases of an address are reported once, so that no
+/// The functions that `file` exports. Aliases of an address are reported once for each layer, so that no
 /// call is counted twice.
 ///
 /// # Errors
 /// Returns an error if the file is no ELF file for this machine.
-pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<FunctionInFile>> {
+pub(crate) fn functions(file: &ElfFile) -> Result<Vec<FunctionInFile>> {
     let image = file.image()?;
-    let mut wanted = HashMap::new();
-    for (row, function) in (0u16..).zip(FUNCTIONS) {
-        if function.layer == layer {
-            wanted.extend(function.symbols().map(|symbol| (symbol, row)));
-        }
-    }
-    let select = |name: &str| {
-        wanted
-            .get_key_value(name)
-            .map(|(&symbol, &row)| (symbol, row))
-    };
-    let function = |((symbol, row), address)| {
+    let rows = (0u16..).zip(FUNCTIONS);
+    let wanted: HashMap<_, _> = rows
+        .flat_map(|(row, function)| function.symbols().map(move |symbol| (symbol, row)))
+        .collect();
+    let function = |(name, address)| {
+        let (&symbol, &row) = wanted.get_key_value(name)?;
         let (offset, _) = image.segments.offset_of(address)?;
         // May be shorter than an instruction at the end of the file.
         let code = image.bytes(address, instruction::LOOKED_AT);
@@ -63,17 +78,12 @@ pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<FunctionInFi
             first: entry.first,
         })
     };
-    let mut found: Vec<_> = exported(&image, select).filter_map(function).collect();
+    let mut found: Vec<_> = exported(&image).filter_map(function).collect();
+    let row = |function: &FunctionInFile| &FUNCTIONS[usize::from(function.row)];
     // The row's own name before its variants, and lower rows before higher ones.
-    found.sort_by_key(|f| {
-        (
-            f.row,
-            f.symbol != FUNCTIONS[usize::from(f.row)].symbol,
-            f.symbol,
-        )
-    });
+    found.sort_by_key(|f| (f.row, f.symbol != row(f).symbol, f.symbol));
     let mut seen = HashSet::new();
-    found.retain(|f| seen.insert(f.offset));
+    found.retain(|f| seen.insert((row(f).layer, f.offset)));
     Ok(found)
 }
 
@@ -83,17 +93,12 @@ pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<FunctionInFi
 /// Returns an error if the file is no ELF file for this machine.
 pub(crate) fn rendezvous(file: &ElfFile) -> Result<Option<Rendezvous>> {
     let image = file.image()?;
-    let is_wanted = |name: &str| matches!(name, "_dl_debug_state" | "_r_debug");
-    let select = |name: &str| is_wanted(name).then(|| name.to_owned());
-    let symbols: HashMap<_, _> = exported(&image, select).collect();
-    let (Some(&state), Some(&debug)) = (symbols.get("_dl_debug_state"), symbols.get("_r_debug"))
-    else {
-        return Ok(None);
-    };
-    let place = image.segments.offset_of(state);
-    Ok(place.map(|(offset, _)| Rendezvous {
-        offset,
-        to_r_debug: debug.wrapping_sub(state).cast_signed(),
+    let address = |name| address_of(&image, name);
+    let symbols = address("_dl_debug_state").zip(address("_r_debug"));
+    Ok(symbols.and_then(|(state, debug)| {
+        let (offset, _) = image.segments.offset_of(state)?;
+        let to_r_debug = debug.wrapping_sub(state).cast_signed();
+        Some(Rendezvous { offset, to_r_debug })
     }))
 }
 
@@ -103,22 +108,22 @@ pub(crate) fn rendezvous(file: &ElfFile) -> Result<Option<Rendezvous>> {
 /// Returns an error if it is no ELF file for this machine.
 pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
     let image = ElfImage::parse(bytes)?;
-    let found = exported(&image, |symbol| (symbol == name).then_some(())).next();
-    let place = found.and_then(|((), address)| image.segments.offset_of(address));
+    let place = address_of(&image, name).and_then(|address| image.segments.offset_of(address));
     Ok(place.map(|(offset, _)| offset))
 }
 
-/// Defined dynamic symbols for which `select` returns a value, with their addresses.
-fn exported<T>(
-    image: &ElfImage<'_>,
-    select: impl Fn(&str) -> Option<T>,
-) -> impl Iterator<Item = (T, u64)> {
-    image.file.dynamic_symbols().filter_map(move |symbol| {
-        let wanted =
-            symbol.is_definition() && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data);
-        let selected = select(symbol.name().ok()?)?;
-        wanted.then_some((selected, symbol.address()))
-    })
+fn address_of(image: &ElfImage<'_>, name: &str) -> Option<u64> {
+    let mut all = exported(image);
+    all.find_map(|(symbol, address)| (symbol == name).then_some(address))
+}
+
+/// Defined dynamic symbols, with their addresses.
+fn exported<'a>(image: &'a ElfImage<'_>) -> impl Iterator<Item = (&'a str, u64)> {
+    let is_exported = |symbol: &ElfSymbol64<'_, '_, LittleEndian>| {
+        symbol.is_definition() && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data)
+    };
+    let all = image.file.dynamic_symbols().filter(is_exported);
+    all.filter_map(|symbol| Some((symbol.name().ok()?, symbol.address())))
 }
 
 #[cfg(test)]
@@ -148,7 +153,7 @@ mod tests {
     fn a_text_file_is_rejected() {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let manifest = ElfFile::of(&File::open(manifest).unwrap());
-        assert!(functions(&manifest, Layer::Driver).is_err());
+        assert!(functions(&manifest).is_err());
     }
 
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
@@ -187,7 +192,8 @@ mod tests {
             .unwrap()
             .0;
         let found = |layer| {
-            let found = functions(&file, layer).unwrap();
+            let mut found = functions(&file).unwrap();
+            found.retain(|function| function.is_of(layer));
             let rows = found
                 .iter()
                 .map(|f| (FUNCTIONS[usize::from(f.row)].symbol, f.symbol));
@@ -229,5 +235,28 @@ mod tests {
         assert_eq!(found(0x1010, 0x5000), Some((0x10, 0x3ff0)));
         assert_eq!(found(0x1010, 0x10), Some((0x10, -0x1000)));
         assert_eq!([found(0, 0x5000), found(0x1010, 0)], [None, None]);
+    }
+
+    #[test]
+    fn functions_that_a_parser_names_are_those_of_the_table() {
+        let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaMalloc");
+        let row = u16::try_from(row.unwrap()).unwrap();
+        let of_row = |row, symbol| FunctionInFile {
+            row,
+            symbol,
+            offset: 7,
+            first: FirstInstruction::Stepped,
+        };
+        let function = of_row(row, "cudaMalloc");
+        let text = serde_json::to_string(&function).unwrap();
+        assert_eq!(
+            serde_json::from_str::<FunctionInFile>(&text).unwrap(),
+            function
+        );
+        let other = text.replace("cudaMalloc", "other");
+        assert!(serde_json::from_str::<FunctionInFile>(&other).is_err());
+        assert!(function.is_of(Layer::Runtime) && !function.is_of(Layer::Driver));
+        assert!(!of_row(row, "cudaFree").is_of(Layer::Runtime));
+        assert!(!of_row(u16::MAX, "cudaMalloc").is_of(Layer::Runtime));
     }
 }

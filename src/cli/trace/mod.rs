@@ -41,7 +41,7 @@ pub(super) use top::Watched;
 /// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
 pub(super) fn run_as_helper() -> Option<ExitCode> {
     libbpf_rs::set_print(None);
-    gpuprobe_stacks::helper::serve_if_asked().or_else(live::guard_if_asked)
+    gpuprobe_stacks::program::serve_if_asked().or_else(live::guard_if_asked)
 }
 
 /// Passes libbpf's messages to the log. Reasons for which it refuses a program are for debugging; our errors are for

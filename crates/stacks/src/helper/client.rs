@@ -1,6 +1,7 @@
 //! Starting a helper, asking it, and replacing it.
 
 use std::collections::HashSet;
+use std::fmt::Arguments;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -13,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 
-use super::denylist::{Denylist, Subject};
 use super::files::NumberedFile;
-use super::protocol::{Request, encoded};
-use super::{ALL_ARE_TRUSTED, ARGUMENT, Lane, Role, main};
+use super::protocol::{Request, decoded, encoded};
+use super::{ALL_ARE_TRUSTED, ARGUMENT, Lane, Role};
+use crate::cache::Cache;
 use gpuprobe_os::channel::{Channel, ChannelMessage};
 use gpuprobe_os::{mounts, proc};
 
@@ -33,32 +35,47 @@ const AT_ONCE: Duration = Duration::from_millis(20);
 const MIN_BUSY: Duration = Duration::from_millis(50);
 /// Files that a helper has open for a lane.
 pub(super) const MAX_FILES: usize = 1024;
+/// Entries of a denylist; the least recently used one makes room for another.
+const MAX_DENIED: usize = 1024;
 /// Processes that were killed and still hang in the kernel, each with a megabyte of memory. No other is started before
 /// one of these is gone.
 const MAX_HANGING: usize = 16;
 static HANGING: AtomicUsize = AtomicUsize::new(0);
 
 /// Where helpers run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum HelperHost {
     /// In processes of their own.
     Process,
-    /// On threads of this one: for tests and benchmarks, and for files that are nobody else's.
-    #[default]
-    Thread,
+    /// On threads of this one, which answer on both lanes: for tests and benchmarks.
+    Thread(fn(&Channel, Channel)),
 }
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The helper died. It may have had another request, too.
+pub(crate) enum Failure {
+    /// The helper died, twice.
     Died,
     /// It hung, or was busy for too long.
     TookTooLong,
-    /// It was stopped, or did not get the processor, which says nothing about the request.
-    Waited,
-    /// It has not begun yet, or cannot be started.
-    NotAsked,
+    /// It has answered what is no answer.
+    MadeNoSense,
+    /// It was stopped, did not get the processor, or cannot be started, which says nothing about the request.
+    NotNow,
+}
+
+/// What a helper can fail at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    /// A version of a file. The owner of a file can set its modification time, but not the time of its last change.
+    File {
+        device: u64,
+        inode: u64,
+        size_bytes: u64,
+        changed: (i64, i64),
+    },
+    /// A process, which has its number from this time on.
+    Process { pid: u32, started: u64 },
 }
 
 /// A helper, of which there is one process at a time.
@@ -69,41 +86,19 @@ pub(super) struct Helper {
     current: Mutex<Option<Arc<HelperProcess>>>,
     /// By [`Lane`].
     connections: [Mutex<Connection>; 2],
-    denylist: Mutex<Denylist>,
+    /// What is not asked for again.
+    denylist: Mutex<Cache<Subject, ()>>,
 }
 
 /// A lane, as it is used by one who asks at a time.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     process: Option<Arc<HelperProcess>>,
-    has_begun: bool,
-    /// Answers of this process.
-    answers: u64,
     /// The files that it has, by their numbers.
     pub(super) files: HashSet<u64>,
-    /// How many processes there were: what one was given, the next does not have.
-    pub(super) generation: u64,
 }
 
-/// What is asked: about `files`, which the helper is to have, and with the file `with`.
-#[derive(Clone, Copy)]
-pub(super) struct Question<'a> {
-    pub(super) files: &'a [&'a NumberedFile],
-    pub(super) request: &'a Request,
-    pub(super) with: Option<&'a File>,
-}
-
-impl<'a> Question<'a> {
-    pub(super) fn about(files: &'a [&'a NumberedFile], request: &'a Request) -> Self {
-        Self {
-            files,
-            request,
-            with: None,
-        }
-    }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -115,11 +110,9 @@ impl Helper {
             host,
             current: Mutex::default(),
             connections: Default::default(),
-            denylist: Mutex::new(Denylist::new()),
+            denylist: Mutex::new(Cache::new(MAX_DENIED, u64::MAX)),
         };
-        if let Err(error) = helper.process() {
-            tracing::debug!("no {}: {error}", role.name());
-        }
+        let _ = helper.process();
         Arc::new(helper)
     }
 
@@ -129,142 +122,131 @@ impl Helper {
 
     /// Whether this is not on the list of what a helper failed at.
     pub(super) fn permits(&self, subject: &Subject) -> bool {
-        !lock(&self.denylist).has(subject)
+        lock(&self.denylist).get(subject).is_none()
     }
 
     /// Enters what a helper failed at, and says `message`, once.
-    pub(super) fn deny(&self, subject: Subject, message: std::fmt::Arguments<'_>) {
-        if lock(&self.denylist).enter(subject) {
+    pub(super) fn deny(&self, subject: Subject, message: Arguments<'_>) {
+        if self.permits(&subject) {
+            let mut denylist = lock(&self.denylist);
+            denylist.make_room(0);
+            denylist.insert(subject, 0, ());
             tracing::warn!("{message}");
         }
     }
 
-    /// Asks, twice if the helper dies: it may have died of another request, or of its limits. The second time it is
-    /// asked nothing else, as slow requests are sent only between two quick ones.
-    pub(super) fn ask(
+    /// Asks about `files`, which the helper is to have, and sends the file `with`. If the helper dies, it is asked
+    /// again: it may have died of another request, or of its limits. The second time it is asked nothing else, as slow
+    /// requests are sent only between two quick ones.
+    pub(super) fn ask<T: DeserializeOwned>(
         &self,
         lane: Lane,
-        connection: &mut Connection,
-        question: Question<'_>,
-    ) -> Result<ChannelMessage, Failure> {
-        match self.attempt(lane, connection, question) {
-            Err((Failure::Died, _)) => {
-                let answer = self.attempt(lane, connection, question);
-                answer.map_err(|(failure, _)| failure)
-            }
-            answer => answer.map_err(|(failure, _)| failure),
+        files: &[&NumberedFile],
+        request: &Request,
+        with: Option<&File>,
+    ) -> Result<(T, Option<File>), Failure> {
+        let mut connection = self.connection(lane);
+        let mut attempt = || {
+            let answer = self.attempt(lane, &mut connection, files, request, with);
+            let read = answer.and_then(|answer| match decoded(&answer.bytes) {
+                Some(value) => Ok((value, answer.file)),
+                None => Err(Failure::MadeNoSense),
+            });
+            read.inspect_err(|failure| {
+                tracing::debug!("{}, {request:?}: {failure:?}", self.role.name());
+                self.replace(&mut connection);
+            })
+        };
+        match attempt() {
+            Err(Failure::Died) => attempt(),
+            answer => answer,
         }
     }
 
-    /// Asks once. A failure comes with whether the process had answered nothing on this lane.
-    pub(super) fn attempt(
+    fn attempt(
         &self,
         lane: Lane,
         connection: &mut Connection,
-        question: Question<'_>,
-    ) -> Result<ChannelMessage, (Failure, bool)> {
-        let asked = {
+        files: &[&NumberedFile],
+        request: &Request,
+        with: Option<&File>,
+    ) -> Result<ChannelMessage, Failure> {
+        let process = {
             let _quick = (lane == Lane::Slow).then(|| self.connection(Lane::Quick));
-            self.connect(connection)
-                .and_then(|process| send(lane, connection, &process, question).map(|()| process))
+            let process = self.connect(lane, connection)?;
+            if connection.files.len() + files.len() > MAX_FILES {
+                connection.files.clear();
+                process.send(lane, &Request::CloseAll, None)?;
+            }
+            for file in files {
+                if connection.files.insert(file.number) {
+                    process.send(lane, &Request::Open(file.number), Some(&file.file))?;
+                }
+            }
+            process.send(lane, request, with)?;
+            process
         };
         let timeout = match (self.role, lane) {
             (Role::Parser, Lane::Slow) => SLOW,
             _ => QUICK,
         };
-        let takes_files = matches!(question.request, Request::File(_));
-        let answer = asked.and_then(|process| process.receive(lane, timeout, takes_files));
-        let was_fresh = connection.answers == 0;
-        answer
-            .inspect(|_| connection.answers += 1)
-            .map_err(|failure| {
-                tracing::debug!("{}, {:?}: {failure:?}", self.role.name(), question.request);
-                if failure != Failure::NotAsked {
-                    self.replace(connection);
-                }
-                (failure, was_fresh)
-            })
+        process.receive(lane, timeout, matches!(request, Request::File(_)))
     }
 
-    /// Says something that is not answered, if the helper has been asked before.
-    pub(super) fn tell(&self, lane: Lane, request: &Request) {
+    /// The file of this number is done with.
+    pub(super) fn close(&self, lane: Lane, number: u64) {
         let mut connection = self.connection(lane);
-        let process = connection.process.clone();
-        if process.is_some_and(|process| process.send(lane, request, None).is_err()) {
+        if connection.files.remove(&number)
+            && let Some(process) = &connection.process
+            && process.send(lane, &Request::Close(number), None).is_err()
+        {
             self.replace(&mut connection);
         }
     }
 
     /// The process that answers, which is started if there is none.
-    fn process(&self) -> io::Result<Arc<HelperProcess>> {
+    fn process(&self) -> Result<Arc<HelperProcess>, Failure> {
         let mut current = lock(&self.current);
         match &*current {
             Some(process) => Ok(process.clone()),
             None => {
-                let process = HelperProcess::start(self.role, self.host)?;
+                let process = HelperProcess::start(self.role, self.host).map_err(|error| {
+                    tracing::debug!("no {}: {error}", self.role.name());
+                    Failure::NotNow
+                })?;
                 Ok(current.insert(Arc::new(process)).clone())
             }
         }
     }
 
-    fn connect(&self, connection: &mut Connection) -> Result<Arc<HelperProcess>, Failure> {
-        let process = self.process().map_err(|error| {
-            tracing::debug!("no {}: {error}", self.role.name());
-            Failure::NotAsked
-        })?;
+    /// The process, which has begun.
+    fn connect(
+        &self,
+        lane: Lane,
+        connection: &mut Connection,
+    ) -> Result<Arc<HelperProcess>, Failure> {
+        let process = self.process()?;
         let known = connection.process.as_ref();
         if known.is_none_or(|known| !Arc::ptr_eq(known, &process)) {
-            *connection = Connection {
-                generation: connection.generation + 1,
-                process: Some(process.clone()),
-                ..Connection::default()
-            };
+            connection.files.clear();
+            connection.process = Some(process.clone());
+            let begun = process.receive(lane, TO_BEGIN, false);
+            begun.map_err(|failure| match failure {
+                Failure::Died => failure,
+                _ => Failure::NotNow,
+            })?;
         }
         Ok(process)
     }
 
     /// Ends the process of `connection`. The next is started when it is asked.
-    pub(super) fn replace(&self, connection: &mut Connection) {
+    fn replace(&self, connection: &mut Connection) {
         connection.files.clear();
-        let Some(process) = connection.process.take() else {
-            return;
-        };
-        process.end();
-        lock(&self.current).take_if(|current| Arc::ptr_eq(current, &process));
-    }
-}
-
-/// Gives the files that are not there yet, and asks.
-fn send(
-    lane: Lane,
-    connection: &mut Connection,
-    process: &HelperProcess,
-    question: Question<'_>,
-) -> Result<(), Failure> {
-    if !connection.has_begun {
-        // At the start there is nothing else to do.
-        let patience = match (lane, connection.generation) {
-            (Lane::Quick, 1) => TO_BEGIN,
-            _ => QUICK,
-        };
-        let begun = process.receive(lane, patience, false);
-        begun.map_err(|failure| match failure {
-            Failure::Died => failure,
-            _ if process.started.elapsed() >= TO_BEGIN => Failure::Waited,
-            _ => Failure::NotAsked,
-        })?;
-        connection.has_begun = true;
-    }
-    if connection.files.len() + question.files.len() > MAX_FILES {
-        connection.files.clear();
-        process.send(lane, &Request::CloseAll, None)?;
-    }
-    for file in question.files {
-        if connection.files.insert(file.number) {
-            process.send(lane, &Request::Open(file.number), Some(&file.file))?;
+        if let Some(process) = connection.process.take() {
+            process.end();
+            lock(&self.current).take_if(|current| Arc::ptr_eq(current, &process));
         }
     }
-    process.send(lane, question.request, question.with)
 }
 
 /// A running helper, with a channel for each [`Lane`].
@@ -272,7 +254,6 @@ fn send(
 struct HelperProcess {
     channels: [Channel; 2],
     child: Option<Child>,
-    started: Instant,
 }
 
 impl HelperProcess {
@@ -287,22 +268,21 @@ impl HelperProcess {
         }
         let child = match host {
             HelperHost::Process => Some(spawn(role, other_quick, other_slow)?),
-            HelperHost::Thread => {
-                thread::Builder::new().spawn(move || main::serve(&other_quick, other_slow))?;
+            HelperHost::Thread(serve) => {
+                thread::Builder::new().spawn(move || serve(&other_quick, other_slow))?;
                 None
             }
         };
         Ok(Self {
             channels: [quick, slow],
             child,
-            started: Instant::now(),
         })
     }
 
     fn send(&self, lane: Lane, request: &Request, file: Option<&File>) -> Result<(), Failure> {
         let sent = self.channels[lane as usize].send(&encoded(request), file);
         sent.map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput => Failure::NotAsked,
+            ErrorKind::InvalidInput => Failure::NotNow,
             _ => Failure::Died,
         })
     }
@@ -318,7 +298,7 @@ impl HelperProcess {
         let busy = is_late.then(|| self.busy());
         let answer = channel.receive(takes_files, Some(begin + timeout));
         answer.map_err(|error| match error.kind() {
-            ErrorKind::TimedOut if self.was_held_up(busy.unwrap_or_default()) => Failure::Waited,
+            ErrorKind::TimedOut if self.was_held_up(busy.unwrap_or_default()) => Failure::NotNow,
             ErrorKind::TimedOut => Failure::TookTooLong,
             _ => Failure::Died,
         })
@@ -365,17 +345,10 @@ impl HelperProcess {
 }
 
 impl Drop for HelperProcess {
-    /// Waits for nobody: who hangs in the kernel ends later, and is reaped by a thread then.
+    /// Waits for nobody: who hangs in the kernel ends later.
     fn drop(&mut self) {
         self.end();
         if let Some(mut child) = self.child.take() {
-            // Most often it is gone at once, and then leaves nothing.
-            for _ in 0..20 {
-                if !matches!(child.try_wait(), Ok(None)) {
-                    return;
-                }
-                thread::sleep(Duration::from_millis(1));
-            }
             HANGING.fetch_add(1, Ordering::Relaxed);
             let reap = move || {
                 let _ = child.wait();
@@ -406,6 +379,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::program::ON_THREADS;
 
     const LONG: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(200);
@@ -418,7 +392,6 @@ mod tests {
         let process = HelperProcess {
             channels: [quick, slow],
             child: Some(child.unwrap()),
-            started: Instant::now(),
         };
         (process, [other_quick, other_slow])
     }
@@ -450,7 +423,7 @@ mod tests {
         for (command, is_stopped, expected) in [
             (&["sleep", "60"][..], false, Failure::TookTooLong),
             (&loops, false, Failure::TookTooLong),
-            (&loops, true, Failure::Waited),
+            (&loops, true, Failure::NotNow),
         ] {
             let (process, _others) = linked(command);
             let pid = process.pid().unwrap();
@@ -465,7 +438,7 @@ mod tests {
             let failure = process.receive(Lane::Quick, SHORT, false).unwrap_err();
             assert!((SHORT..LONG / 2).contains(&begin.elapsed()));
             // One that loops may not have got the processor beside other tests.
-            let was_starved = command == loops && failure == Failure::Waited;
+            let was_starved = command == loops && failure == Failure::NotNow;
             assert!(
                 failure == expected || was_starved,
                 "{command:?}: {failure:?}"
@@ -475,25 +448,36 @@ mod tests {
 
     #[test]
     fn both_lanes_are_answered_and_a_process_that_ended_is_replaced() {
-        let helper = Helper::start(Role::Reader, HelperHost::Thread);
+        let helper = Helper::start(Role::Reader, ON_THREADS);
         let ask = |lane| {
             let request = Request::Memory {
                 pid: std::process::id(),
                 address: 8,
                 size_bytes: 1,
             };
-            let question = Question::about(&[], &request);
-            let mut connection = helper.connection(lane);
-            let answer = helper.ask(lane, &mut connection, question);
-            (answer.unwrap().bytes, connection.generation)
+            let answer = helper.ask::<Vec<u8>>(lane, &[], &request, None);
+            let process = helper.connection(lane).process.clone();
+            (answer.unwrap().0, process.unwrap())
         };
-        let nothing = encoded(&Vec::<u8>::new());
-        for lane in [Lane::Quick, Lane::Slow] {
-            assert_eq!(ask(lane), (nothing.clone(), 1));
-        }
-        lock(&helper.current).as_ref().unwrap().end();
-        assert_eq!(ask(Lane::Slow), (nothing.clone(), 2));
+        let [(nothing, first), (_, same)] = [Lane::Quick, Lane::Slow].map(ask);
+        assert!(nothing.is_empty() && Arc::ptr_eq(&first, &same));
+        first.end();
+        let (_, second) = ask(Lane::Slow);
+        assert!(!Arc::ptr_eq(&first, &second));
         // The other lane finds the new one at once.
-        assert_eq!(ask(Lane::Quick), (nothing, 2));
+        assert!(Arc::ptr_eq(&second, &ask(Lane::Quick).1));
+    }
+
+    #[test]
+    fn the_list_keeps_the_1024_entries_that_were_asked_for_last() {
+        let helper = Helper::start(Role::Reader, ON_THREADS);
+        let entry = |pid| Subject::Process { pid, started: 0 };
+        let last = u32::try_from(MAX_DENIED).unwrap();
+        for pid in 0..=last {
+            helper.deny(entry(pid), format_args!("{pid}"));
+            assert!(!helper.permits(&entry(0)), "it is asked for all the time");
+        }
+        assert!(helper.permits(&entry(1)));
+        assert!(!helper.permits(&entry(2)) && !helper.permits(&entry(last)));
     }
 }

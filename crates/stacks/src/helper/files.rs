@@ -1,23 +1,20 @@
 //! Asking the parser about files.
 
 use std::fs::File;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::DeserializeOwned;
 
-use super::client::{Failure, Helper, HelperHost, Question};
-use super::denylist::FileVersion;
-use super::protocol::{FoundFunction, Request, decoded};
+use super::client::{Failure, Helper, HelperHost, Subject};
+use super::protocol::Request;
 use super::{Lane, Role};
 use crate::elf::{Headers, Refusal};
 use crate::functions::{FunctionInFile, Rendezvous};
 use crate::unwind::FunctionRules;
-use gpuprobe_cuda::{FUNCTIONS, Layer};
-
-/// Symbols of one function: no row has as many.
-const MAX_SYMBOLS: usize = 1 << 16;
+use gpuprobe_cuda::Layer;
 
 /// Has files read by the parser, which may fail.
 #[derive(Clone, Debug)]
@@ -38,13 +35,34 @@ impl std::fmt::Display for NotNow {
     }
 }
 
-/// An attempt that came to nothing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Failed {
-    /// It was the first, or there is no use in another.
-    pub(crate) was_fresh: bool,
-    /// It is the file's fault.
-    pub(crate) is_fault: bool,
+/// A version of a file, and its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileVersion {
+    subject: Subject,
+    owner: u32,
+    path: PathBuf,
+}
+
+impl FileVersion {
+    /// Of an open file, which messages call `path`.
+    fn of(file: &File, path: &Path) -> Option<Self> {
+        let metadata = file.metadata().ok()?;
+        Some(Self {
+            subject: Subject::File {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+                size_bytes: metadata.size(),
+                changed: (metadata.ctime(), metadata.ctime_nsec()),
+            },
+            owner: metadata.uid(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The user whose file it is.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner
+    }
 }
 
 /// A file with the number by which readers know it.
@@ -84,96 +102,60 @@ impl FileReader {
         }
     }
 
-    /// Asks about the first of `files`; all of them are there to be read. The answer, if there is one
-    /// that makes sense.
+    /// Asks about the first of `files`; all of them are there to be read. The answer, if there is one.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         files: &[&NumberedFile],
         request: &Request,
     ) -> Option<T> {
-        self.answer(files, request, &|_| true).ok()?
+        self.answer(files, request).ok()?
     }
 
-    /// The answer to a question about the first of `files`, if there is one that makes sense. If not, the file is
-    /// not read any more.
+    /// The answer to a question about the first of `files`. If there is none, the file is not read any more.
     fn answer<T: DeserializeOwned>(
         &self,
         files: &[&NumberedFile],
         request: &Request,
-        is_sane: &dyn Fn(&T) -> bool,
     ) -> Result<Option<T>, NotNow> {
-        if !self.permits(files) {
-            return Ok(None);
-        }
-        let question = Question::about(files, request);
-        let mut connection = self.helper.connection(self.lane);
-        let why = match self.helper.ask(self.lane, &mut connection, question) {
-            Ok(answer) => match decoded(&answer.bytes).filter(is_sane) {
-                Some(value) => return Ok(Some(value)),
-                None => {
-                    self.helper.replace(&mut connection);
-                    "gives nothing that makes sense"
-                }
-            },
-            Err(Failure::Died) => "ends whoever does",
-            Err(Failure::TookTooLong) => "takes too long",
-            Err(Failure::Waited | Failure::NotAsked) => return Err(NotNow),
-        };
-        if let Some(first) = files.first() {
-            self.deny(first, why);
-        }
-        Ok(None)
+        let answer = self.attempt(files, request);
+        answer.or_else(|failure| match files.first() {
+            Some(file) if failure != Failure::NotNow => {
+                self.deny(file, failure);
+                Ok(None)
+            }
+            _ => Err(NotNow),
+        })
     }
 
-    /// Asks once, without an entry in the denylist: says whether it failed.
+    /// As [`Self::answer`], but another question about the file may be asked after a failure.
     pub(crate) fn attempt<T: DeserializeOwned>(
         &self,
         files: &[&NumberedFile],
         request: &Request,
-    ) -> Result<Option<T>, Failed> {
-        if !self.permits(files) {
+    ) -> Result<Option<T>, Failure> {
+        let mut origins = files.iter().map(|file| &file.origin);
+        if !origins.all(|origin| self.helper.permits(&origin.subject)) {
             return Ok(None);
         }
-        let question = Question::about(files, request);
-        let mut connection = self.helper.connection(self.lane);
-        let answer = self.helper.attempt(self.lane, &mut connection, question);
-        let answer = answer.map_err(|(failure, was_fresh)| Failed {
-            // What has taken too long does so again.
-            was_fresh: was_fresh || failure == Failure::TookTooLong,
-            is_fault: matches!(failure, Failure::Died | Failure::TookTooLong),
-        })?;
-        decoded(&answer.bytes).map(Some).ok_or_else(|| {
-            self.helper.replace(&mut connection);
-            Failed {
-                was_fresh: true,
-                is_fault: true,
-            }
-        })
-    }
-
-    fn permits(&self, files: &[&NumberedFile]) -> bool {
-        let mut files = files.iter();
-        files.all(|file| self.helper.permits(&file.origin.subject))
+        let answer = self.helper.ask(self.lane, files, request, None);
+        answer.map(|(value, _)| Some(value))
     }
 
     /// The file is done with: it is not to be kept open.
     pub(crate) fn close(&self, file: &NumberedFile) {
-        let had = self.helper.connection(self.lane).files.remove(&file.number);
-        if had {
-            self.helper.tell(self.lane, &Request::Close(file.number));
-        }
+        self.helper.close(self.lane, file.number);
     }
 
     /// A file is not to be read any more.
-    pub(crate) fn deny(&self, file: &NumberedFile, why: &str) {
-        let FileVersion {
-            subject,
-            owner,
-            path,
-        } = &file.origin;
-        let path = path.display();
+    pub(crate) fn deny(&self, file: &NumberedFile, failure: Failure) {
+        let (path, owner) = (file.origin.path.display(), file.origin.owner);
+        let why = match failure {
+            Failure::TookTooLong => "takes too long",
+            Failure::MadeNoSense => "gives nothing that makes sense",
+            Failure::Died | Failure::NotNow => "ends whoever does",
+        };
         self.helper.deny(
-            *subject,
+            file.origin.subject,
             format_args!("{path}, of user {owner}, is not read any more: reading it {why}"),
         );
     }
@@ -190,11 +172,9 @@ impl FileReader {
         path: &Path,
         layer: Layer,
     ) -> anyhow::Result<Vec<FunctionInFile>> {
-        let found: Vec<FoundFunction> = self.about(file, path, |number| {
-            Request::Functions(number, layer as u16)
-        })?;
-        let known = |found| known(found, layer);
-        Ok(found.iter().filter_map(known).collect())
+        let mut found: Vec<FunctionInFile> = self.about(file, path, Request::Functions)?;
+        found.retain(|function| function.is_of(layer));
+        Ok(found)
     }
 
     /// The rendezvous in the dynamic loader `file`; `None` if its symbols are not exported.
@@ -203,11 +183,6 @@ impl FileReader {
     /// As of [`Self::functions`].
     pub fn rendezvous(&self, file: &File, path: &Path) -> anyhow::Result<Option<Rendezvous>> {
         self.about(file, path, Request::Rendezvous)
-    }
-
-    /// Bytes of the device variable `name` in the program `file`.
-    pub(crate) fn size_of_variable(&self, file: &NumberedFile, name: &str) -> Option<u64> {
-        self.ask(&[file], &Request::Variable(file.number, name.to_owned()))?
     }
 
     /// An answer that is a result, about a file that is asked about once.
@@ -219,45 +194,22 @@ impl FileReader {
     ) -> anyhow::Result<T> {
         let cannot = || anyhow::anyhow!("it cannot be read");
         let numbered = NumberedFile::new(file.try_clone()?, path).ok_or_else(cannot)?;
-        let request = request(numbered.number);
-        let answer: Option<Result<T, String>> = self.answer(&[&numbered], &request, &|_| true)?;
-        let answer = answer.ok_or_else(cannot)?;
+        let answer: Option<Result<T, String>> =
+            self.answer(&[&numbered], &request(numbered.number))?;
         self.close(&numbered);
-        answer.map_err(|why| anyhow::anyhow!("{why}"))
+        answer.ok_or_else(cannot)?.map_err(anyhow::Error::msg)
     }
 
     /// The headers of `file`.
     pub(crate) fn headers(&self, file: &NumberedFile) -> Result<Headers, Refusal> {
-        let is_sane =
-            |headers: &Result<Headers, Refusal>| headers.as_ref().map_or(true, Headers::are_sane);
-        let answer = self.answer(&[file], &Request::Headers(file.number), &is_sane);
-        answer
-            .ok()
-            .flatten()
-            .unwrap_or_else(|| Err(Refusal::Damaged("it cannot be read".into())))
+        let answer = self.ask(&[file], &Request::Headers(file.number));
+        answer.unwrap_or_else(|| Err(Refusal::Damaged("it cannot be read".into())))
     }
 
     /// How to unwind in the function at `address` of `file`.
     pub(crate) fn rules(&self, file: &NumberedFile, address: u64) -> Option<FunctionRules> {
         self.ask(&[file], &Request::Rules(file.number, address))?
     }
-
-    /// The mangled name of the function at `address` of `file`.
-    pub(crate) fn symbol(&self, file: &NumberedFile, address: u64) -> Option<String> {
-        self.ask(&[file], &Request::Symbol(file.number, address))?
-    }
-}
-
-/// The function of the table that a reader has found.
-pub(crate) fn known(found: &FoundFunction, layer: Layer) -> Option<FunctionInFile> {
-    let row = FUNCTIONS.get(usize::from(found.row))?;
-    let is_meant = row.layer == layer && found.symbol < MAX_SYMBOLS;
-    Some(FunctionInFile {
-        row: found.row,
-        symbol: is_meant.then(|| row.symbols().nth(found.symbol))??,
-        offset: found.offset,
-        first: found.first,
-    })
 }
 
 #[cfg(test)]
@@ -265,28 +217,18 @@ pub(crate) fn known(found: &FoundFunction, layer: Layer) -> Option<FunctionInFil
 mod tests {
     use super::super::client::MAX_FILES;
     use super::*;
-    use crate::instruction::FirstInstruction;
 
     #[test]
-    fn functions_that_a_reader_names_are_those_of_the_table() {
-        let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaMalloc");
-        let row = u16::try_from(row.unwrap_or(usize::MAX)).unwrap_or(u16::MAX);
-        let sent = |row, symbol| FoundFunction {
-            row,
-            symbol,
-            offset: 7,
-            first: FirstInstruction::Stepped,
-        };
-        let expected = FunctionInFile {
-            row,
-            symbol: "cudaMalloc",
-            offset: 7,
-            first: FirstInstruction::Stepped,
-        };
-        assert_eq!(known(&sent(row, 0), Layer::Runtime), Some(expected));
-        assert_eq!(known(&sent(row, 0), Layer::Driver), None);
-        assert_eq!(known(&sent(row, MAX_SYMBOLS - 1), Layer::Runtime), None);
-        assert_eq!(known(&sent(u16::MAX, 0), Layer::Runtime), None);
+    fn a_version_of_a_file_is_entered_once_and_others_are_not() {
+        let file = tempfile::tempfile().unwrap();
+        let version = || FileVersion::of(&file, Path::new("/x")).unwrap();
+        let bad = version();
+        assert_eq!(
+            (&bad, bad.owner()),
+            (&version(), file.metadata().unwrap().uid())
+        );
+        file.set_len(1).unwrap();
+        assert_ne!(bad.subject, version().subject);
         let later = "the process that reads files does not answer in time";
         assert_eq!(NotNow.to_string(), later);
     }
@@ -305,19 +247,19 @@ mod tests {
         assert!(matches!(answer, Some(Ok(_))));
         let state = |lane| {
             let connection = reader.helper.connection(lane);
-            (connection.files.len(), connection.generation)
+            connection.files.len()
         };
-        assert_eq!(state(Lane::Quick), (1, 1));
+        assert_eq!(state(Lane::Quick), 1);
         let failed = reader.attempt::<u64>(&[&file], &headers).unwrap_err();
-        assert!(failed.was_fresh && failed.is_fault);
-        assert_eq!(state(Lane::Quick), (0, 1));
+        assert_eq!(failed, Failure::MadeNoSense);
+        assert_eq!(state(Lane::Quick), 0);
         assert!(reader.headers(&file).is_ok());
-        assert_eq!(state(Lane::Quick), (1, 2));
+        assert_eq!(state(Lane::Quick), 1);
         // The other lane has files of its own.
         let slow = reader.slow();
-        assert!(slow.symbol(&file, 0x1000).is_none());
+        assert!(slow.rules(&file, 0x1000).is_none());
         reader.close(&file);
-        assert_eq!((state(Lane::Quick).0, state(Lane::Slow)), (0, (1, 1)));
+        assert_eq!((state(Lane::Quick), state(Lane::Slow)), (0, 1));
         // One that gives no number is not asked again.
         assert_eq!(reader.ask::<u64>(&[&file], &headers), None);
         let denied = slow.attempt::<Result<Headers, Refusal>>(&[&file], &headers);

@@ -3,37 +3,32 @@
 //! parser has no rights, and reads the files that it is sent.
 //!
 //! Each serves two lanes: requests that tracing waits for, and slow ones. One that hangs or dies is replaced, and
-//! what it failed at is on a list and not asked for again. [`client`] starts helpers and asks them, [`main`] is the
-//! program, [`protocol`] what they say.
+//! what it failed at is on a list and not asked for again. [`client`] starts helpers and asks them, [`protocol`] is
+//! what they say, [`crate::program`] answers.
 
 mod client;
-mod denylist;
 mod files;
-mod main;
 mod processes;
-mod protocol;
-#[cfg(any(test, fuzzing))]
-pub mod untrusted;
+pub(crate) mod protocol;
 
+pub(crate) use client::Failure;
 pub use client::HelperHost;
-pub(crate) use denylist::FileVersion;
-pub(crate) use files::NumberedFile;
 pub use files::{FileReader, NotNow};
-pub use main::serve_if_asked;
-#[doc(hidden)]
-pub use main::try_all;
+pub(crate) use files::{FileVersion, NumberedFile};
 pub use processes::{Opener, ProcessMemory, ProcessReader};
-pub use protocol::{InspectedProcess, SymbolName, Wanted};
-pub(crate) use protocol::{Request, WantedNames};
+pub(crate) use protocol::{DebugLinks, Request, SymbolName, WantedNames};
+pub use protocol::{InspectedProcess, Wanted};
 
 /// The first argument by which our executable is asked to be a helper.
-const ARGUMENT: &str = "__helper";
+pub(crate) const ARGUMENT: &str = "__helper";
 /// Another by which it is told that files are read whoever serves them.
-const ALL_ARE_TRUSTED: &str = "all";
+pub(crate) const ALL_ARE_TRUSTED: &str = "all";
+/// Bytes of memory that are read at once.
+pub(crate) const MAX_BYTES: usize = 4096;
 
 /// Which helper it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+pub(crate) enum Role {
     /// Opens files, and reads processes.
     Reader,
     /// Parses files.
@@ -41,9 +36,9 @@ enum Role {
 }
 
 impl Role {
-    const ALL: [Self; 2] = [Self::Reader, Self::Parser];
+    pub(crate) const ALL: [Self; 2] = [Self::Reader, Self::Parser];
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reader => "reader",
             Self::Parser => "parser",

@@ -5,17 +5,16 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::client::{Failure, Helper, HelperHost, Question};
-use super::denylist::Subject;
-use super::protocol::{InspectedProcess, Request, Wanted, decoded};
+use serde::de::DeserializeOwned;
+
+use super::client::{Failure, Helper, HelperHost, Subject};
+use super::protocol::{InspectedProcess, Request, Wanted};
 use super::{Lane, Role};
 use gpuprobe_os::proc;
 
 /// Maximum time by the clock of all reads of one [`ProcessMemory`], of which a process can make each slow:
 /// userfaultfd, and files on a file system (FUSE) that it has mapped.
 const MAX_READING: Duration = Duration::from_millis(200);
-/// Bytes of memory that are read at once.
-pub(super) const MAX_BYTES: usize = 4096;
 
 /// Has processes read by the reader, which may hang.
 #[derive(Clone, Debug)]
@@ -40,8 +39,9 @@ impl ProcessReader {
             variables: variables.iter().map(|&name| name.to_owned()).collect(),
             gpus: gpus.to_vec(),
         };
-        let answer = subject(pid).and_then(|subject| self.ask(subject, &request));
-        answer.and_then(|bytes| decoded(&bytes)).unwrap_or_default()
+        let subject = subject(pid);
+        let answer = subject.and_then(|_| self.0.ask_of(Lane::Quick, subject, &request, None));
+        answer.map(|(facts, _)| facts).unwrap_or_default()
     }
 
     /// The memory of process `pid`.
@@ -53,25 +53,24 @@ impl ProcessReader {
             left: Cell::new(MAX_READING),
         }
     }
-
-    /// The answer, if there is one in time. If not, the process is not read any more.
-    fn ask(&self, subject: Subject, request: &Request) -> Option<Vec<u8>> {
-        if !self.0.permits(&subject) {
-            return None;
-        }
-        let question = Question::about(&[], request);
-        let mut connection = self.0.connection(Lane::Quick);
-        let answer = self.0.ask(Lane::Quick, &mut connection, question);
-        let answer = answer.map_err(|failure| self.0.deny_process(subject, failure));
-        Some(answer.ok()?.bytes)
-    }
 }
 
 impl Helper {
-    /// Enters a process that a reader failed at.
-    fn deny_process(&self, subject: Subject, failure: Failure) {
-        if let (Subject::Process { pid, .. }, Failure::Died | Failure::TookTooLong) =
-            (subject, failure)
+    /// The answer, if there is one in time. If not, it is the fault of process `subject`, which is not read any more.
+    fn ask_of<T: DeserializeOwned>(
+        &self,
+        lane: Lane,
+        subject: Option<Subject>,
+        request: &Request,
+        with: Option<&File>,
+    ) -> Option<(T, Option<File>)> {
+        if subject.is_some_and(|subject| !self.permits(&subject)) {
+            return None;
+        }
+        let answer = self.ask(lane, &[], request, with);
+        if let Err(failure) = &answer
+            && *failure != Failure::NotNow
+            && let Some(subject @ Subject::Process { pid, .. }) = subject
         {
             self.deny(
                 subject,
@@ -81,6 +80,7 @@ impl Helper {
                 ),
             );
         }
+        answer.ok()
     }
 }
 
@@ -104,20 +104,9 @@ impl Opener {
                 subject(*pid)
             }
         };
-        if subject.is_some_and(|subject| !self.0.permits(&subject)) {
-            return None;
-        }
-        let question = Question {
-            files: &[],
-            request: &Request::File(wanted.clone()),
-            with: folder,
-        };
-        let mut connection = self.0.connection(Lane::Slow);
-        let answer = self.0.ask(Lane::Slow, &mut connection, question);
-        if let (Err(failure), Some(subject)) = (&answer, subject) {
-            self.0.deny_process(subject, *failure);
-        }
-        answer.ok()?.file
+        let request = Request::File(wanted.clone());
+        let answer = self.0.ask_of(Lane::Slow, subject, &request, folder);
+        answer.and_then(|((), file)| file)
     }
 }
 
@@ -135,8 +124,8 @@ impl ProcessMemory {
     /// requested at the end of a mapping; `None` if nothing is mapped there, the process has exited, or the
     /// time is over.
     pub fn read<'a>(&self, address: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        let (subject, left) = (self.subject?, self.left.get());
-        if left.is_zero() {
+        let left = self.left.get();
+        if self.subject.is_none() || left.is_zero() {
             return None;
         }
         let request = Request::Memory {
@@ -145,9 +134,10 @@ impl ProcessMemory {
             size_bytes: buffer.len(),
         };
         let begin = Instant::now();
-        let answer = self.reader.ask(subject, &request);
+        let helper = &self.reader.0;
+        let answer = helper.ask_of::<Vec<u8>>(Lane::Quick, self.subject, &request, None);
         self.left.set(left.saturating_sub(begin.elapsed()));
-        let answer: Vec<u8> = decoded(&answer?)?;
+        let (answer, _) = answer?;
         let buffer = buffer.get_mut(..answer.len())?;
         buffer.copy_from_slice(&answer);
         (!answer.is_empty()).then_some(buffer)

@@ -15,8 +15,8 @@ pub(crate) enum Request {
     CloseAll,
     /// The headers of a file: `Result<Headers, Refusal>`.
     Headers(u64),
-    /// The functions of the table that a file exports, of this layer: `Result<Vec<FoundFunction>, String>`.
-    Functions(u64, u16),
+    /// The functions of the table that a file exports: `Result<Vec<FunctionInFile>, String>`.
+    Functions(u64),
     /// A dynamic loader's rendezvous: `Result<Option<Rendezvous>, String>`.
     Rendezvous(u64),
     /// How to unwind in the function at this address: `Option<FunctionRules>`.
@@ -29,11 +29,9 @@ pub(crate) enum Request {
     Symbol(u64, u64),
     /// Bytes of a variable: `Option<u64>`.
     Variable(u64, String),
-    /// The name and the checksum in a `.gnu_debuglink`: `Option<(Vec<u8>, u32)>`.
-    DebugLink(u64),
-    /// The path and the build id in a `.gnu_debugaltlink`: `Option<(Vec<u8>, Vec<u8>)>`.
-    AltLink(u64),
-    /// The checksum of a whole file: `Option<u32>`.
+    /// The links to files with debugging information: `DebugLinks`.
+    Links(u64),
+    /// The checksum of a whole file: `u32`.
     Checksum(u64),
     /// The functions at an address: `Option<Vec<SymbolName>>`.
     Names(WantedNames),
@@ -61,8 +59,8 @@ pub(crate) enum Request {
 pub(crate) struct WantedNames {
     /// The file that has the code.
     pub(crate) module: u64,
-    /// Files with its symbols, best first.
-    pub(crate) files: Vec<u64>,
+    /// A file that has its symbols, too, and better ones.
+    pub(crate) debug: Option<u64>,
     /// A file with what the debugging information of several has in common.
     pub(crate) supplement: Option<u64>,
     /// The address that it states.
@@ -91,25 +89,24 @@ pub enum Wanted {
 
 /// A function at some place of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SymbolName {
+pub(crate) struct SymbolName {
     /// Name of the function, as in the file.
-    pub function: String,
+    pub(crate) function: String,
     /// The file that it was written in.
-    pub file: Option<String>,
+    pub(crate) file: Option<String>,
     /// Line in the source file; `None` if not known.
-    pub line: Option<u32>,
+    pub(crate) line: Option<u32>,
     /// It is part of the next one.
-    pub inlined: bool,
+    pub(crate) inlined: bool,
 }
 
-/// A function of the table, as it is sent.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct FoundFunction {
-    /// The row, and which of its symbols.
-    pub(crate) row: u16,
-    pub(crate) symbol: usize,
-    pub(crate) offset: u64,
-    pub(crate) first: crate::instruction::FirstInstruction,
+/// The links in a file to those with its debugging information.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DebugLinks {
+    /// The name and the checksum in a `.gnu_debuglink`.
+    pub(crate) debug: Option<(Vec<u8>, u32)>,
+    /// The path and the build id in a `.gnu_debugaltlink`.
+    pub(crate) alt: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Facts from the memory and the root folder of a process, which may have put anything there.
@@ -124,13 +121,13 @@ pub struct InspectedProcess {
 }
 
 /// The bytes of a request or an answer.
-pub(super) fn encoded<T: Serialize>(value: &T) -> Vec<u8> {
+pub(crate) fn encoded<T: Serialize>(value: &T) -> Vec<u8> {
     // A vector takes whatever is written to it.
     postcard::to_stdvec(value).unwrap_or_default()
 }
 
 /// The value of these bytes, if they are one and no more.
-pub(super) fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+pub(crate) fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let (value, rest) = postcard::take_from_bytes(bytes).ok()?;
     rest.is_empty().then_some(value)
 }

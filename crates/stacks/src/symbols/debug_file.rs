@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::Module;
-use crate::helper::{FileReader, Opener, Request, Wanted};
+use crate::helper::{DebugLinks, FileReader, Opener, Request, Wanted};
 
 /// Debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -20,82 +20,80 @@ pub(super) struct DebugFileSearch<'a> {
 impl DebugFileSearch<'_> {
     /// The debug file of the module.
     pub(super) fn find(&self) -> Option<Module> {
-        let by_id = self.module.build_id().and_then(|id| self.by_build_id(id));
+        let by_id = self
+            .module
+            .build_id()
+            .and_then(|id| self.by_build_id(id, []));
         by_id.or_else(|| self.by_link())
-    }
-
-    /// Opens `path` in the root of the process and in gpuprobe's: the process may have ended, or run in a
-    /// container without debug files. The traced process chooses the path, so a file is opened only if
-    /// the owner of the module may read it, and used only if build id or checksum match.
-    fn open(&self, path: &Path) -> impl Iterator<Item = Module> {
-        let owner = self.module.numbered().map(|file| file.origin.owner());
-        let roots = owner.map(|owner| [(Some(self.module.pid), owner), (None, owner)]);
-        let roots = roots.into_iter().flatten();
-        roots.filter_map(|(root, owner)| {
-            let wanted = Wanted::At(path.as_os_str().as_bytes().to_vec(), root, owner);
-            let file = self.opener.open(&wanted, None)?;
-            let module = Module::of_file(path.to_owned(), file, self.reader);
-            module.headers().is_ok().then_some(module)
-        })
-    }
-
-    fn by_build_id(&self, id: &[u8]) -> Option<Module> {
-        let path = path_of(id)?;
-        self.first_that(self.open(&path), |found| found.build_id() == Some(id))
     }
 
     /// The file with what the debugging information in `file` has in common with that of others, as `dwz`
     /// makes it.
     pub(super) fn supplement(&self, file: &Module) -> Option<Module> {
-        let numbered = file.numbered()?;
-        let link: Option<(Vec<u8>, Vec<u8>)> = self
-            .reader
-            .ask(&[numbered], &Request::AltLink(numbered.number))?;
-        let (path, id) = link?;
+        let (path, id) = self.links(file)?.alt?;
         let beside = file.path.parent()?.join(OsStr::from_bytes(&path));
-        let candidates = [Some(beside), path_of(&id)].into_iter().flatten();
-        let is_it = |found: &Module| found.build_id() == Some(&*id);
-        let mut found = candidates.filter_map(|path| self.first_that(self.open(&path), is_it));
-        found.next()
+        self.by_build_id(&id, [beside])
+    }
+
+    fn links(&self, file: &Module) -> Option<DebugLinks> {
+        let file = file.numbered()?;
+        self.reader.ask(&[file], &Request::Links(file.number))
+    }
+
+    /// The file with this build id, at one of these paths or where distributions put it.
+    fn by_build_id(&self, id: &[u8], paths: impl IntoIterator<Item = PathBuf>) -> Option<Module> {
+        let paths = paths.into_iter().chain(path_of(id));
+        self.first_that(paths, |found| found.build_id() == Some(id))
     }
 
     fn by_link(&self) -> Option<Module> {
-        let file = self.module.numbered()?;
-        let link: Option<(Vec<u8>, u32)> =
-            self.reader.ask(&[file], &Request::DebugLink(file.number))?;
-        let (name, checksum) = link?;
+        let (name, checksum) = self.links(self.module)?.debug?;
         let name = name_of(&name)?;
         let folder = self.module.path.parent()?;
         let in_debug = Path::new(DEBUG_FOLDER).join(folder.strip_prefix("/").unwrap_or(folder));
-        let candidates = [folder.into(), folder.join(".debug"), in_debug];
-        let is_it = |found: &Module| match (self.module.build_id(), found.build_id()) {
-            (Some(own), Some(other)) => own == other,
-            _ => self.checksum_of(found) == Some(checksum),
-        };
-        let candidates = candidates.iter().map(|folder: &PathBuf| folder.join(name));
-        let others = candidates.filter(|path| *path != self.module.path);
-        let mut found = others.filter_map(|path| self.first_that(self.open(&path), is_it));
-        found.next()
+        let folders = [folder.to_owned(), folder.join(".debug"), in_debug];
+        let paths = folders.map(|folder| folder.join(name));
+        let others = paths.into_iter().filter(|path| *path != self.module.path);
+        self.first_that(others, |found| {
+            match (self.module.build_id(), found.build_id()) {
+                (Some(own), Some(other)) => own == other,
+                _ => self.checksum_of(found) == Some(checksum),
+            }
+        })
     }
 
-    /// The first that is meant; the reader does not keep those before it.
+    /// The first file at one of these paths that is meant; the reader does not keep those before it.
+    ///
+    /// Each is opened in the root of the process and in gpuprobe's: the process may have ended, or run in a
+    /// container without debug files. The traced process chooses the path, so a file is opened only if
+    /// the owner of the module may read it, and used only if build id or checksum match.
     fn first_that(
         &self,
-        mut all: impl Iterator<Item = Module>,
+        paths: impl IntoIterator<Item = PathBuf>,
         is_it: impl Fn(&Module) -> bool,
     ) -> Option<Module> {
-        all.find(|found| {
-            let is_it = is_it(found);
-            if let Some(file) = found.numbered().filter(|_| !is_it) {
-                self.reader.close(file);
+        let owner = self.module.numbered()?.origin.owner();
+        for path in paths {
+            for root in [Some(self.module.pid), None] {
+                let wanted = Wanted::At(path.as_os_str().as_bytes().to_vec(), root, owner);
+                let Some(file) = self.opener.open(&wanted, None) else {
+                    continue;
+                };
+                let found = Module::of_file(path.clone(), file, self.reader);
+                if found.headers().is_ok() && is_it(&found) {
+                    return Some(found);
+                }
+                if let Some(file) = found.numbered() {
+                    self.reader.close(file);
+                }
             }
-            is_it
-        })
+        }
+        None
     }
 
     fn checksum_of(&self, found: &Module) -> Option<u32> {
         let file = found.numbered()?;
-        self.reader.ask(&[file], &Request::Checksum(file.number))?
+        self.reader.ask(&[file], &Request::Checksum(file.number))
     }
 }
 

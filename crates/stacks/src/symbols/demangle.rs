@@ -22,12 +22,15 @@ struct Beginning {
 }
 
 impl Beginning {
-    fn new(limit: usize) -> Self {
-        Self {
+    /// The beginning of what is written, unless that fails.
+    fn of(limit: usize, write: impl FnOnce(&mut Self) -> fmt::Result) -> Option<Self> {
+        let mut name = Self {
             text: String::new(),
             limit,
             is_cut: false,
-        }
+        };
+        let written = write(&mut name);
+        (written.is_ok() || name.is_cut).then_some(name)
     }
 }
 
@@ -61,11 +64,6 @@ pub(crate) fn function_name(mangled: &str, limit: usize) -> String {
     beginning(name, limit)
 }
 
-/// `text`, shortened to [`NAME_LIMIT`] bytes.
-pub(crate) fn beginning_of(text: &str) -> String {
-    beginning(text, NAME_LIMIT)
-}
-
 /// `text`, shortened to at most `limit` bytes, which are more than three.
 pub(crate) fn beginning(text: &str, limit: usize) -> String {
     if text.len() <= limit {
@@ -78,19 +76,20 @@ pub(crate) fn beginning(text: &str, limit: usize) -> String {
 fn cpp(mangled: &str, limit: usize) -> Option<Beginning> {
     // Without a prefix, letters are types: a C function `f` would become `float`.
     let is_mangled = mangled.starts_with("_Z") || mangled.starts_with("__Z");
-    (is_mangled && mangled.len() <= MANGLED_LIMIT).then_some(())?;
-    let symbol = Symbol::new(mangled).ok()?;
-    let mut name = Beginning::new(limit);
-    let written = symbol.structured_demangle(&mut name, &DemangleOptions::new());
-    (written.is_ok() || name.is_cut).then_some(name)
+    let symbol = within_limit(mangled).filter(|_| is_mangled)?;
+    let symbol = Symbol::new(symbol).ok()?;
+    Beginning::of(limit, |name| {
+        symbol.structured_demangle(name, &DemangleOptions::new())
+    })
 }
 
 fn rust(mangled: &str, limit: usize) -> Option<Beginning> {
-    (mangled.len() <= MANGLED_LIMIT).then_some(())?;
-    let symbol = rustc_demangle::try_demangle(mangled).ok()?;
-    let mut name = Beginning::new(limit);
-    let written = write!(name, "{symbol:#}");
-    (written.is_ok() || name.is_cut).then_some(name)
+    let symbol = rustc_demangle::try_demangle(within_limit(mangled)?).ok()?;
+    Beginning::of(limit, |name| write!(name, "{symbol:#}"))
+}
+
+fn within_limit(mangled: &str) -> Option<&str> {
+    (mangled.len() <= MANGLED_LIMIT).then_some(mangled)
 }
 
 #[cfg(test)]
@@ -169,10 +168,17 @@ mod tests {
             assert_eq!(function_name(mangled, name.len()), name);
             assert_eq!(function_name(mangled, name.len() - 1), shorter);
         }
-        let mut text = Beginning::new(5);
-        assert!(text.write_str("abc").is_ok() && text.write_str("de").is_ok());
-        assert!(!text.is_cut && text.write_str("f").is_err());
-        assert!(text.write_str("").is_ok() && text.is_cut && text.text == "abcde");
+        let whole = |text: &str| {
+            let written = Beginning::of(5, |name| {
+                name.write_str("abc").and_then(|()| name.write_str(text))
+            });
+            written
+                .map(|name| (name.text, name.is_cut))
+                .unwrap_or_default()
+        };
+        assert_eq!(whole("de"), ("abcde".to_owned(), false));
+        assert_eq!(whole("def"), ("abcde".to_owned(), true));
+        assert!(Beginning::of(5, |_| Err(fmt::Error)).is_none());
         let long = format!("_Z1f{}", "i".repeat(MANGLED_LIMIT));
         assert!(cpp(&long, 10).is_none() && rust(&long, 10).is_none());
         assert!(cpp(&long[..100], 1000).is_some() && cpp("__Z1fi", 10).is_some());

@@ -1,20 +1,17 @@
 //! Kernel names and variable sizes from the symbols of traced programs.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::stub::kernel_of_symbol;
 use crate::Module;
-use crate::helper::{FileReader, NumberedFile};
+use crate::helper::{FileReader, NumberedFile, Request};
 use crate::modules::Modules;
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_os::regular::open_program;
 
-/// Maximum length of a mangled kernel name.
-const NAME_LIMIT: usize = 64 << 10;
 /// How long a snapshot of a process's mappings is valid.
 const MAPPED_FOR: Duration = Duration::from_secs(1);
 /// How often files are closed that nobody has asked for meanwhile.
@@ -48,10 +45,10 @@ impl HostFiles {
     pub fn kernel_at(&mut self, pid: u32, address: u64) -> Option<String> {
         let (module, offset) = self.place(pid, address)?;
         let address = module.headers().ok()?.segments.address_of(offset)?;
-        let name = self.modules.reader().symbol(module.numbered()?, address);
-        Some(kernel_of_symbol(
-            &name.filter(|name| name.len() <= NAME_LIMIT)?,
-        ))
+        let file = module.numbered()?;
+        let request = Request::Symbol(file.number, address);
+        let name: Option<String> = self.modules.reader().ask(&[file], &request)?;
+        name.map(|name| kernel_of_symbol(&name))
     }
 
     /// Size in bytes of the device variable `name` of process `pid`: that of the host's shadow variable,
@@ -59,11 +56,12 @@ impl HostFiles {
     pub fn size_of_variable(&mut self, pid: u32, name: &str) -> Option<u64> {
         if self.program.as_ref().is_none_or(|(known, _)| *known != pid) {
             self.close_program();
-            let file: File = open_program(pid).ok()?;
+            let file = open_program(pid).ok()?;
             self.program = Some((pid, NumberedFile::new(file, Path::new("its program"))?));
         }
         let (_, program) = self.program.as_ref()?;
-        self.modules.reader().size_of_variable(program, name)
+        let request = Request::Variable(program.number, name.to_owned());
+        self.modules.reader().ask(&[program], &request)?
     }
 
     /// Closes, if it is time, what nobody has asked for lately: it may be of a container that has ended.
@@ -88,7 +86,7 @@ impl HostFiles {
         if self
             .program
             .as_ref()
-            .is_some_and(|(program, _)| *program == pid)
+            .is_some_and(|(known, _)| *known == pid)
         {
             self.close_program();
         }

@@ -4,49 +4,26 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
 
-use crate::symbols::demangle::beginning_of;
+use super::demangle::{NAME_LIMIT, beginning};
 use gpuprobe_os::bounded::read_at;
 
 /// Maximum number of bytes read of a map.
 const LIMIT: u64 = 24 << 20;
 /// Maximum number of functions of a map; large Java programs have some hundred thousand.
 const FUNCTIONS_LIMIT: usize = 1 << 18;
-/// Minimum interval between reads from the beginning of a truncated map.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The map of one process.
 #[derive(Debug, Default)]
 pub(crate) struct PerfMap {
     /// The lines read so far.
-    text: Vec<u8>,
+    pub(crate) text: Vec<u8>,
     /// The functions by their start address.
-    functions: BTreeMap<u64, PerfMapFunction>,
-    begun: Pace,
-    /// Device and inode of the file.
-    file: Option<(u64, u64)>,
-    is_full: bool,
-}
-
-/// A rate limit: when something was last done.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pace(Option<Instant>);
-
-impl Pace {
-    /// Whether [`PAUSE`] has passed; records the time if so.
-    fn may_go_on(&mut self) -> bool {
-        let may = self.0.is_none_or(|at| at.elapsed() >= PAUSE);
-        if may {
-            self.0 = Some(Instant::now());
-        }
-        may
-    }
+    pub(crate) functions: BTreeMap<u64, PerfMapFunction>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct PerfMapFunction {
+pub(crate) struct PerfMapFunction {
     size: u64,
     /// Range of its name in the text.
     name: Range<u32>,
@@ -62,42 +39,27 @@ impl PerfMap {
         })
     }
 
-    fn find(&self, address: u64) -> Option<String> {
+    pub(crate) fn find(&self, address: u64) -> Option<String> {
         let (start, function) = self.functions.range(..=address).next_back()?;
         (address - start < function.size).then_some(())?;
         let [start, end] = [function.name.start, function.name.end].map(usize::try_from);
         let name = self.text.get(start.ok()?..end.ok()?)?;
-        Some(beginning_of(&String::from_utf8_lossy(name)))
+        Some(beginning(&String::from_utf8_lossy(name), NAME_LIMIT))
     }
 
-    /// Reads the part of `file` behind the last read, so that each byte is read once.
+    /// Reads the part of `file` behind the last read, so that each byte is read once; or all, if it was truncated.
     fn read(&mut self, file: &File) {
-        let Ok(metadata) = file.metadata() else {
-            return;
-        };
-        let identity = Some((metadata.dev(), metadata.ino()));
-        let was_cut = metadata.len() < self.text.len() as u64;
-        if self.file != identity || was_cut {
-            if was_cut && self.file == identity && !self.begun.may_go_on() {
-                return;
-            }
-            *self = Self {
-                file: identity,
-                begun: self.begun,
-                ..Self::default()
-            };
+        let size = file.metadata().map_or(0, |metadata| metadata.len());
+        if size < self.text.len() as u64 {
+            *self = Self::default();
         }
         let begin = self.text.len() as u64;
-        let more = metadata.len().min(LIMIT).saturating_sub(begin);
-        if more > 0 && !self.is_full {
-            self.append(&read_at(file, begin, more).unwrap_or_default());
-        }
-        let is_too_large = metadata.len() > LIMIT || self.functions.len() >= FUNCTIONS_LIMIT;
-        self.is_full |= is_too_large;
+        let more = read_at(file, begin, size.min(LIMIT).saturating_sub(begin));
+        self.append(&more.unwrap_or_default());
     }
 
     /// Adds the complete lines of `more`.
-    fn append(&mut self, more: &[u8]) {
+    pub(crate) fn append(&mut self, more: &[u8]) {
         let lines = more.iter().rposition(|&byte| byte == b'\n');
         let lines = lines.map_or(&more[..0], |last| &more[..=last]);
         let mut begin = self.text.len();
@@ -127,23 +89,6 @@ fn function(line: &[u8], begin: usize) -> Option<(u64, PerfMapFunction)> {
     let place = u32::try_from(begin).ok()?..u32::try_from(begin + name.len()).ok()?;
     let function = PerfMapFunction { size, name: place };
     (!name.is_empty()).then_some((start, function))
-}
-
-/// Reads `text` at once and in two parts, the first of `length` bytes; returns the number of functions that have
-/// a name. For untrusted maps.
-///
-/// # Panics
-/// Panics if the parts have other functions than the whole.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn try_parts(text: &[u8], length: usize) -> usize {
-    let (mut whole, mut parts) = (PerfMap::default(), PerfMap::default());
-    whole.append(text);
-    parts.append(&text[..length]);
-    let read = parts.text.len();
-    parts.append(&text[read..]);
-    assert_eq!(whole.functions, parts.functions, "the whole, and its parts");
-    let starts = whole.functions.keys();
-    starts.filter(|&&start| whole.find(start).is_some()).count()
 }
 
 #[cfg(test)]
@@ -211,11 +156,7 @@ mod tests {
         file.set_len(0).unwrap();
         file.rewind().unwrap();
         file.write_all(b"3000 10 anew\n").unwrap();
-        let begin = Instant::now();
-        while map.name(&file, 0x3000).as_deref() != Some("anew") {
-            assert!(begin.elapsed() < Duration::from_secs(60));
-            std::thread::sleep(PAUSE);
-        }
+        assert_eq!(map.name(&file, 0x3000).as_deref(), Some("anew"));
         assert_eq!(map.name(&file, 0x1000), None);
     }
 
@@ -234,27 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn a_full_map_is_read_no_further_and_a_whole_one_once() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"1000 10 a\n").unwrap();
-        let mut map = PerfMap::default();
-        map.read(&file);
-        map.read(&file);
-        assert!(map.begun.0.is_none() && !map.is_full && map.functions.len() == 1);
-        map.is_full = true;
+    fn a_full_map_is_read_no_further() {
+        let mut file = written("1000 10 a\n");
+        let mut map = PerfMap {
+            text: vec![b'\n'; usize::try_from(LIMIT).unwrap()],
+            ..PerfMap::default()
+        };
+        file.set_len(LIMIT).unwrap();
+        file.seek(std::io::SeekFrom::End(0)).unwrap();
         file.write_all(b"2000 10 b\n").unwrap();
         map.read(&file);
-        assert!(map.is_full && map.functions.len() == 1);
-        // One that was cut is read at once, and then seldom.
-        file.set_len(10).unwrap();
-        map = PerfMap::default();
-        map.read(&file);
-        for (length, count) in [(9, 0), (8, 0)] {
-            map.text.resize(10, b' ');
-            file.set_len(length).unwrap();
-            map.read(&file);
-            assert_eq!(map.functions.len(), count);
-            assert_eq!(map.text.is_empty(), length == 9);
-        }
+        assert!(map.functions.is_empty() && map.text.len() as u64 == LIMIT);
     }
 }

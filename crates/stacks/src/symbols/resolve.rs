@@ -1,6 +1,5 @@
 //! Symbolisation of locations by a reader process, which may fail on a file.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -8,22 +7,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::debug_file::DebugFileSearch;
-use super::demangle::beginning_of;
+use super::demangle::{NAME_LIMIT, beginning};
 use super::{ResolvedFrames, SymbolRequest};
 use crate::Module;
 use crate::cache::Cache;
-use crate::helper::{FileReader, NumberedFile, Opener, Request, SymbolName, Wanted, WantedNames};
-use gpuprobe_model::stack::{Frame, JIT, Language, Location, ModuleId, bare_frame};
+use crate::helper::{
+    Failure, FileReader, NumberedFile, Opener, Request, SymbolName, Wanted, WantedNames,
+};
+use gpuprobe_model::stack::{Frame, JIT, Language, ModuleId, bare_frame};
 
-/// Maximum number of cached locations, and of the bytes of their frames.
-const CACHE_LIMIT: usize = 1 << 18;
-const CACHE_BYTES: usize = 24 << 20;
 /// Maximum number of cached modules.
 const MODULES_LIMIT: usize = 512;
 /// Maximum number of open perf maps; open ones can be read after their processes have ended.
 const MAPS_LIMIT: usize = 32;
-/// Maximum number of processes whose map was looked for, and the minimum interval of doing so.
-const LOOKED_LIMIT: usize = 4096;
+/// Minimum interval of looking for the map of a process.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Symbolises locations, on a single thread.
@@ -32,11 +29,9 @@ pub struct Symbolizer {
     reader: FileReader,
     opener: Opener,
     of_modules: Cache<ModuleId, SymbolSources>,
-    cache: HashMap<(ModuleId, u64), Arc<[SymbolName]>>,
-    /// Bytes of the cached frames.
-    bytes: usize,
     maps: Cache<u32, NumberedFile>,
-    looked_for: HashMap<u32, Instant>,
+    /// The process whose map was looked for last.
+    looked_for: Option<(u32, Instant)>,
 }
 
 /// The files with the symbols of a module.
@@ -50,11 +45,6 @@ struct SymbolSources {
     has_details: bool,
 }
 
-fn bytes_of(named: &SymbolName) -> usize {
-    let file = named.file.as_ref().map_or(0, String::len);
-    size_of::<SymbolName>() + named.function.len() + file
-}
-
 impl Symbolizer {
     /// An empty cache; `reader` reads symbols, `opener` opens debug files and perf maps.
     pub fn new(reader: FileReader, opener: Opener) -> Self {
@@ -62,10 +52,8 @@ impl Symbolizer {
             reader,
             opener,
             of_modules: Cache::new(MODULES_LIMIT, u64::MAX),
-            cache: HashMap::new(),
-            bytes: 0,
             maps: Cache::new(MAPS_LIMIT, u64::MAX),
-            looked_for: HashMap::new(),
+            looked_for: None,
         }
     }
 
@@ -143,100 +131,69 @@ impl Symbolizer {
     /// Drops the perf map of a process that has ended or called exec.
     pub fn forget(&mut self, pid: u32) {
         self.close_perf_map(pid);
-        self.looked_for.remove(&pid);
+        self.looked_for = None;
     }
 
     fn frames(&mut self, request: &SymbolRequest) -> Vec<Frame> {
         let SymbolRequest { pid, location, .. } = request;
         let step = u64::from(!request.is_innermost);
         let Some(id) = location.module else {
-            return vec![self.without_module(*pid, location.address, step)];
+            let name = self.jit_symbol(*pid, location.address.wrapping_sub(step));
+            let frame = name.map(|name| jit_frame(name, location.address));
+            return vec![frame.unwrap_or_else(|| bare_frame(location))];
         };
         // Evicted from the cache.
         let Some(sources) = self.of_modules.get(&id) else {
             return vec![bare_frame(location)];
         };
         let module = sources.module.clone();
-        let named = self.named(&module, location.offset.wrapping_sub(step), step);
+        let offset = location.offset.wrapping_sub(step);
+        let headers = module.headers().ok();
+        let address = headers.and_then(|headers| headers.segments.address_of(offset));
+        let found = address.and_then(|address| self.look_up(id, address));
+        let unnamed = || {
+            // The virtual address, as addr2line takes it.
+            let place = address.unwrap_or(offset).wrapping_add(step);
+            let function = format!("{}+{place:#x}", beginning(&module.name(), NAME_LIMIT));
+            vec![SymbolName {
+                function,
+                ..SymbolName::default()
+            }]
+        };
+        let found = found.filter(|found| !found.is_empty());
+        let named = found.unwrap_or_else(unnamed);
         let path = module.path.to_string_lossy();
-        let frame = |named: &SymbolName| Frame {
-            function: named.function.clone(),
-            file: named.file.clone(),
+        let frame = |named: SymbolName| Frame {
+            function: named.function,
+            file: named.file,
             line: named.line,
-            module: beginning_of(&path),
+            module: beginning(&path, NAME_LIMIT),
             address: location.address,
             source: None,
             language: Language::Native,
             inlined: named.inlined,
         };
-        named.iter().map(frame).collect()
+        named.into_iter().map(frame).collect()
     }
 
-    fn without_module(&mut self, pid: u32, address: u64, step: u64) -> Frame {
-        let before = address.wrapping_sub(step);
-        let mut name = self.jit_symbol(pid, before);
-        if name.is_none() && self.look_for_map(pid) {
-            name = self.jit_symbol(pid, before);
-        }
-        match name {
-            Some(name) => jit_frame(name, address),
-            None => bare_frame(&Location {
-                address,
-                module: None,
-                offset: 0,
-            }),
-        }
-    }
-
-    /// The JIT symbol of `pid` at `address`, from the maps read so far.
+    /// The JIT symbol of `pid` at `address`, from the map that is open, or else from one that is there by now.
     fn jit_symbol(&mut self, pid: u32, address: u64) -> Option<String> {
+        self.in_map(pid, address).or_else(|| {
+            let lately = |(last, at): &(u32, Instant)| *last == pid && at.elapsed() < PAUSE;
+            if self.looked_for.as_ref().is_some_and(lately) {
+                return None;
+            }
+            self.looked_for = Some((pid, Instant::now()));
+            let found = self.opener.open(&Wanted::PerfMap(pid), None)?;
+            self.keep_perf_map(pid, Some(found));
+            self.in_map(pid, address)
+        })
+    }
+
+    fn in_map(&mut self, pid: u32, address: u64) -> Option<String> {
         let map = self.maps.get(&pid)?;
         self.reader
             .ask(&[map], &Request::JitSymbol(map.number, address))?
-    }
-
-    /// Looks for the map of `pid`, at most once per [`PAUSE`]. Returns whether there is one.
-    fn look_for_map(&mut self, pid: u32) -> bool {
-        let lately = |at: &Instant| at.elapsed() < PAUSE;
-        if self.looked_for.get(&pid).is_some_and(lately) {
-            return false;
-        }
-        if self.looked_for.len() >= LOOKED_LIMIT {
-            self.looked_for.clear();
-        }
-        self.looked_for.insert(pid, Instant::now());
-        let found = self.opener.open(&Wanted::PerfMap(pid), None);
-        let is_found = found.is_some();
-        self.keep_perf_map(pid, found);
-        is_found
-    }
-
-    /// The functions at file offset `offset`.
-    fn named(&mut self, module: &Arc<Module>, offset: u64, step: u64) -> Arc<[SymbolName]> {
-        let key = (module.id, offset);
-        if let Some(known) = self.cache.get(&key) {
-            return known.clone();
-        }
-        let headers = module.headers().ok();
-        let address = headers.and_then(|headers| headers.segments.address_of(offset));
-        let found = address.and_then(|address| self.look_up(module.id, address));
-        // The virtual address, as addr2line takes it.
-        let place = address.unwrap_or(offset).wrapping_add(step);
-        let unnamed = || SymbolName {
-            function: format!("{}+{place:#x}", beginning_of(&module.name())),
-            file: None,
-            line: None,
-            inlined: false,
-        };
-        let found = found.filter(|found| !found.is_empty());
-        let named: Arc<[SymbolName]> = found.unwrap_or_else(|| vec![unnamed()]).into();
-        if self.cache.len() >= CACHE_LIMIT || self.bytes >= CACHE_BYTES {
-            self.cache.clear();
-            self.bytes = 0;
-        }
-        self.bytes += named.iter().map(bytes_of).sum::<usize>();
-        self.cache.insert(key, named.clone());
-        named
     }
 
     /// Requests the functions at an address of a module, with debug information, or without it if reading
@@ -246,34 +203,30 @@ impl Symbolizer {
         let own = sources.module.numbered()?;
         let debug = sources.debug.as_ref().and_then(Module::numbered);
         let supplement = sources.supplement.as_ref().and_then(Module::numbered);
-        let files: Vec<_> = debug.into_iter().chain([own]).collect();
-        let given: Vec<_> = files.iter().copied().chain(supplement).collect();
+        let files: Vec<_> = [Some(own), debug, supplement]
+            .into_iter()
+            .flatten()
+            .collect();
         loop {
-            let names = WantedNames {
+            let request = Request::Names(WantedNames {
                 module: own.number,
-                files: files.iter().map(|file| file.number).collect(),
+                debug: debug.map(|file| file.number),
                 supplement: supplement.map(|file| file.number),
                 address,
                 with_details: sources.has_details,
-            };
-            let failed = match self.reader.attempt(&given, &Request::Names(names)) {
+            });
+            match self.reader.attempt(&files, &request) {
                 Ok(answer) => return answer.flatten(),
-                Err(failed) => failed,
-            };
-            let path = sources.module.path.display();
-            if !failed.was_fresh {
-                // Files read before may have exceeded the reader's limits.
-                tracing::debug!("{path}: retrying with a new reader");
-            } else if std::mem::take(&mut sources.has_details) {
-                tracing::warn!(
-                    "{path}: cannot read its debug information; its functions are shown without \
-                     source lines"
-                );
-            } else {
-                if failed.is_fault {
-                    self.reader.deny(own, "ends whoever does");
+                Err(Failure::NotNow) => return None,
+                Err(_) if std::mem::take(&mut sources.has_details) => tracing::warn!(
+                    "{}: cannot read its debug information; its functions are shown without \
+                     source lines",
+                    sources.module.path.display()
+                ),
+                Err(failure) => {
+                    self.reader.deny(own, failure);
+                    return None;
                 }
-                return None;
             }
         }
     }

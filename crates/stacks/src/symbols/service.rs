@@ -8,21 +8,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::source::{self, ProcessFiles, SourceLine};
+use super::source::{self, ProcessFiles};
 use super::{ResolvedFrames, SymbolRequest, Symbolizer};
 use crate::Module;
 use crate::helper::{FileReader, Opener, ProcessReader, Wanted};
 use gpuprobe_model::stack::{Frame, ModuleId};
-use gpuprobe_os::privileges;
-use gpuprobe_os::privileges::{AS_OTHERS, LOOK};
+use gpuprobe_os::privileges::{self, AS_OTHERS, LOOK};
 
 /// A message to the thread.
 #[derive(Debug)]
 enum ServiceMessage {
     Find(SymbolRequest, Option<Arc<Module>>),
-    Line(SourceLine),
-    OpenPerfMap(u32),
-    KeepPerfMap(u32, Option<File>),
+    Line(SymbolRequest, Frame, Option<Arc<ProcessFiles>>),
+    PerfMap(u32, Option<File>),
     Forget(u32),
     Close(ModuleId),
 }
@@ -87,16 +85,12 @@ impl Service {
         frame: Frame,
         files: Option<Arc<ProcessFiles>>,
     ) {
-        self.ask(ServiceMessage::Line(SourceLine {
-            request,
-            frame,
-            files,
-        }));
+        self.ask(ServiceMessage::Line(request, frame, files));
     }
 
     /// Requests to open the perf map of process `pid`.
     pub fn keep_perf_map(&mut self, pid: u32) {
-        self.tell(ServiceMessage::OpenPerfMap(pid));
+        self.tell(ServiceMessage::PerfMap(pid, None));
     }
 
     /// Drops the perf map of a process that has ended or called exec: its id may be reused.
@@ -113,9 +107,7 @@ impl Service {
 
     /// The answers received so far.
     pub fn poll(&mut self) -> Vec<ResolvedFrames> {
-        let answers: Vec<_> = self.answers.try_iter().collect();
-        self.outstanding = self.outstanding.saturating_sub(answers.len());
-        answers
+        self.wait(Duration::ZERO)
     }
 
     /// Waits up to `timeout` for all answers; returns those received.
@@ -148,43 +140,47 @@ fn serve(
     messages: &Receiver<ServiceMessage>,
     answers: &Sender<ResolvedFrames>,
 ) {
+    let arrived = |message| match message {
+        // Before anything else is named: the process may end.
+        ServiceMessage::PerfMap(pid, _) => {
+            ServiceMessage::PerfMap(pid, opener.open(&Wanted::PerfMap(pid), None))
+        }
+        other => other,
+    };
     let mut queue = VecDeque::new();
-    while let Some(message) = queue.pop_front().or_else(|| messages.recv().ok()) {
+    loop {
+        queue.extend(messages.try_iter().map(arrived));
+        let next = queue.pop_front();
+        let Some(message) = next.or_else(|| messages.recv().ok().map(arrived)) else {
+            return;
+        };
         let answer = match message {
             ServiceMessage::Find(request, module) => {
                 if let Some(module) = &module {
                     symbolizer.open(module);
                 }
-                Some(symbolizer.answer(request))
+                symbolizer.answer(request)
             }
-            ServiceMessage::Line(line) => Some(source::read(opener, line)),
-            ServiceMessage::OpenPerfMap(pid) => {
-                symbolizer.keep_perf_map(pid, opener.open(&Wanted::PerfMap(pid), None));
-                None
-            }
-            ServiceMessage::KeepPerfMap(pid, file) => {
+            ServiceMessage::Line(request, frame, files) => ResolvedFrames {
+                request,
+                frames: vec![source::read(opener, frame, files.as_deref())],
+            },
+            ServiceMessage::PerfMap(pid, file) => {
                 symbolizer.keep_perf_map(pid, file);
-                None
+                continue;
             }
             ServiceMessage::Forget(pid) => {
                 symbolizer.forget(pid);
-                None
+                continue;
             }
             ServiceMessage::Close(module) => {
                 symbolizer.close(module);
-                None
+                continue;
             }
         };
-        if answer.is_some_and(|answer| answers.send(answer).is_err()) {
+        if answers.send(answer).is_err() {
             return;
         }
-        // Perf maps are opened before anything else is named: their processes may end.
-        queue.extend(messages.try_iter().map(|message| match message {
-            ServiceMessage::OpenPerfMap(pid) => {
-                ServiceMessage::KeepPerfMap(pid, opener.open(&Wanted::PerfMap(pid), None))
-            }
-            other => other,
-        }));
     }
 }
 

@@ -7,13 +7,11 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-use std::sync::Arc;
 
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::privileges::User;
 use gpuprobe_os::regular::open_folder;
 
-use super::{ResolvedFrames, SymbolRequest};
 use crate::helper::{Opener, Wanted};
 use crate::python::origin::FileOrigin;
 
@@ -53,11 +51,9 @@ impl ProcessFiles {
     /// The text of a line, counted from 1, trimmed. `None` if it is empty or missing, or the user may not
     /// read the file.
     fn line(&self, opener: &Opener, file: &str, line: u32) -> Option<String> {
-        let path = Path::new(file);
-        let from = if path.is_absolute() {
-            &self.root
-        } else {
-            &self.folder
+        let from = match Path::new(file).is_absolute() {
+            true => &self.root,
+            false => &self.folder,
         };
         let User { uid, gid, groups } = self.user.clone();
         let wanted = Wanted::Below {
@@ -74,33 +70,14 @@ impl ProcessFiles {
     }
 }
 
-/// A Python line of which the source text is requested.
-#[derive(Debug)]
-pub(super) struct SourceLine {
-    /// Returned with the answer.
-    pub(super) request: SymbolRequest,
-    /// The frame, without source text.
-    pub(super) frame: Frame,
-    /// Directories of its process.
-    pub(super) files: Option<Arc<ProcessFiles>>,
-}
-
-/// Reads the text of a line.
-pub(super) fn read(opener: &Opener, line: SourceLine) -> ResolvedFrames {
-    let SourceLine {
-        request,
-        mut frame,
-        files,
-    } = line;
+/// The frame of a Python line with its source text, read from `files`, if it is the user's own code.
+pub(super) fn read(opener: &Opener, mut frame: Frame, files: Option<&ProcessFiles>) -> Frame {
     frame.source = files.and_then(|files| {
         let file = frame.file.as_deref()?;
         (FileOrigin::of(file) == FileOrigin::User).then_some(())?;
         files.line(opener, file, frame.line?)
     });
-    ResolvedFrames {
-        request,
-        frames: vec![frame],
-    }
+    frame
 }
 
 #[cfg(test)]

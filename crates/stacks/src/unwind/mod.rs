@@ -159,6 +159,7 @@ fn without_rule(
 }
 
 /// Fuzzing entry point. Applies an untrusted rule to a small stack.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn try_rule(rule: &UnwindRule) {
     let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
     let copy = StackCopy {

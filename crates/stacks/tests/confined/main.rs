@@ -13,7 +13,8 @@ mod links;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use gpuprobe_stacks::helper::{HelperHost, serve_if_asked};
+use gpuprobe_stacks::helper::HelperHost;
+use gpuprobe_stacks::program::serve_if_asked;
 
 /// Where the readers run in these tests.
 const PLACE: HelperHost = HelperHost::Process;

@@ -1,7 +1,7 @@
 //! Malicious symbol names.
 
 use gpuprobe_model::stack::Frame;
-use gpuprobe_stacks::helper::HelperHost;
+use gpuprobe_stacks::program::ON_THREADS;
 
 use crate::harness::{folder, frames_of, named};
 
@@ -15,10 +15,7 @@ fn bomb(function: char) -> String {
 #[test]
 fn names_that_stand_for_gigabytes_are_cut() {
     let folder = folder();
-    let frames = frames_of(
-        &named(folder.path(), &bomb('f'), &bomb('g')),
-        HelperHost::Thread,
-    );
+    let frames = frames_of(&named(folder.path(), &bomb('f'), &bomb('g')), ON_THREADS);
     for (function, inlined) in [("f", false), ("g", true)] {
         let begin = format!("{function}(std::pair<int, int>, std::pair<std::pair<int, int>");
         let is_it = |frame: &&Frame| frame.function.starts_with(&begin);

@@ -3,11 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod contexts;
-#[path = "../../../../tests/untrusted/corpus.rs"]
-mod corpus;
 mod debug_info;
 mod harness;
-mod malformed;
 mod paths;
 mod python_lines;
 #[path = "../../../../tests/pythons/mod.rs"]

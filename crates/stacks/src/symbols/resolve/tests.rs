@@ -1,4 +1,5 @@
 use super::*;
+use gpuprobe_model::stack::Location;
 
 #[test]
 fn python_symbols_are_split_into_function_and_file() {
@@ -40,7 +41,7 @@ fn module(reader: &FileReader) -> Arc<Module> {
 }
 
 #[test]
-fn names_of_places_are_kept_up_to_a_limit() -> Result<(), &'static str> {
+fn places_are_named_once_their_module_is_open() -> Result<(), &'static str> {
     let mut symbolizer = symbolizer();
     let module = module(&symbolizer.reader);
     let segments = module.headers().map_err(|_| "no headers")?.segments.clone();
@@ -64,55 +65,35 @@ fn names_of_places_are_kept_up_to_a_limit() -> Result<(), &'static str> {
     symbolizer.open(&module);
     symbolizer.open(&module);
     // A caller's is the byte before; the address is that of the return.
-    for (at, is_innermost, expected, count) in [
-        (0x20, true, "libx.so+0x1020", 1),
-        (0x20, true, "libx.so+0x1020", 1),
-        (0x21, false, "libx.so+0x1020", 1),
-        (0x23, false, "libx.so+0x1023", 2),
+    for (at, is_innermost, expected) in [
+        (0x20, true, "libx.so+0x1020"),
+        (0x21, false, "libx.so+0x1021"),
+        (0x8, true, "f"),
+        (0x10, true, "libx.so+0x1010"),
+        (0x10, false, "f"),
     ] {
         assert_eq!(name(&mut symbolizer, at, is_innermost), expected);
-        assert_eq!(symbolizer.cache.len(), count);
     }
-    let one = size_of::<SymbolName>() + "libx.so+0x1020".len();
-    assert_eq!(symbolizer.bytes, 2 * one);
-    symbolizer.bytes = CACHE_BYTES - 1;
-    name(&mut symbolizer, 0x25, true);
-    assert_eq!(symbolizer.cache.len(), 3);
-    name(&mut symbolizer, 0x26, true);
-    assert_eq!((symbolizer.cache.len(), symbolizer.bytes), (1, one));
     symbolizer.close(module.id);
     assert_eq!(name(&mut symbolizer, 0x27, true), "0x27");
-    let with_file = SymbolName {
-        function: "f".into(),
-        file: Some("a.c".into()),
-        line: None,
-        inlined: false,
-    };
-    assert_eq!(bytes_of(&with_file), size_of::<SymbolName>() + 4);
     Ok(())
 }
 
 #[test]
 fn a_map_is_looked_for_seldom() {
     let mut symbolizer = symbolizer();
-    assert!(!symbolizer.look_for_map(PID));
-    let hour = Duration::from_secs(3600);
-    let later = Instant::now() + hour;
-    symbolizer.looked_for.insert(PID, later);
-    assert!(!symbolizer.look_for_map(PID));
-    assert_eq!(symbolizer.looked_for[&PID], later);
+    let later = Instant::now() + Duration::from_secs(3600);
+    symbolizer.looked_for = Some((PID, later));
+    assert!(symbolizer.jit_symbol(PID, 0x1000).is_none());
+    assert_eq!(symbolizer.looked_for, Some((PID, later)));
     let past = Instant::now().checked_sub(2 * PAUSE).unwrap_or(later);
-    symbolizer.looked_for.insert(PID, past);
-    symbolizer.look_for_map(PID);
-    assert!(symbolizer.looked_for[&PID] > past);
-    let limit = u32::try_from(LOOKED_LIMIT).unwrap_or(0);
-    symbolizer.looked_for = (1..limit).map(|pid| (pid, later)).collect();
-    symbolizer.look_for_map(PID);
-    assert_eq!(symbolizer.looked_for.len(), LOOKED_LIMIT);
-    symbolizer.look_for_map(PID - 1);
-    assert_eq!(symbolizer.looked_for.len(), 1);
-    symbolizer.forget(PID - 1);
-    assert!(symbolizer.looked_for.is_empty());
+    for (pid, at) in [(PID, past), (PID - 1, later)] {
+        symbolizer.looked_for = Some((pid, at));
+        assert!(symbolizer.jit_symbol(PID, 0x1000).is_none());
+        assert_ne!(symbolizer.looked_for, Some((pid, at)));
+    }
+    symbolizer.forget(PID);
+    assert!(symbolizer.looked_for.is_none());
 }
 
 #[test]
@@ -133,7 +114,17 @@ fn a_map_that_is_there_is_replaced_by_another_file_only() -> std::io::Result<()>
     symbolizer.keep_perf_map(PID, None);
     assert_eq!(number(&mut symbolizer, &files[0]), first);
     assert_eq!(symbolizer.jit_symbol(PID, 0x1000).as_deref(), Some("first"));
-    let frame = symbolizer.without_module(PID, 0x1010, 1);
+    let location = Location {
+        address: 0x1010,
+        module: None,
+        offset: 0,
+    };
+    let request = SymbolRequest {
+        pid: PID,
+        location,
+        is_innermost: false,
+    };
+    let frame = &symbolizer.answer(request).frames[0];
     assert_eq!((frame.function.as_str(), frame.address), ("first", 0x1010));
     assert_ne!(number(&mut symbolizer, &files[1]), first);
     assert_eq!(

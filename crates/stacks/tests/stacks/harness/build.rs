@@ -7,7 +7,9 @@ use tempfile::TempDir;
 
 /// A folder that is removed when the test ends.
 pub(crate) fn folder() -> TempDir {
-    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    // Cargo names the folder only to tests that stand outside of the crate.
+    let folder = option_env!("CARGO_TARGET_TMPDIR");
+    TempDir::new_in(folder.unwrap_or("/tmp")).unwrap()
 }
 
 /// Runs a tool that must succeed.

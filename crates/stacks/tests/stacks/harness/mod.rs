@@ -10,6 +10,7 @@ use std::path::Path;
 
 use gpuprobe_model::stack::{CallStack, Frame};
 use gpuprobe_stacks::helper::{FileReader, HelperHost, ProcessReader};
+use gpuprobe_stacks::program::ON_THREADS;
 use gpuprobe_stacks::symbols::{SymbolRequest, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
@@ -21,7 +22,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::at(HelperHost::Thread)
+        Self::at(ON_THREADS)
     }
 
     /// With helpers at `place`.

@@ -11,19 +11,21 @@ use gpuprobe_os::regular::open_folder;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, mkfifo};
 
-use super::files::known;
-use super::main::Served;
-use super::protocol::{FoundFunction, InspectedProcess, Request, SymbolName, Wanted, decoded};
-use crate::elf::{Headers, Refusal};
+use crate::elf::{Headers, LoadSegment, Refusal};
+use crate::elf_file::ElfFile;
+use crate::functions::FunctionInFile;
+use crate::helper::protocol::{
+    InspectedProcess, Request, SymbolName, Wanted, WantedNames, decoded,
+};
+use crate::program::Served;
 use crate::python::interpreter::{Interpreter, PythonFile};
 use crate::python::storage::Storage;
-use crate::symbols::perf_map;
+use crate::symbols::perf_map::PerfMap;
 use crate::unwind::{FunctionRules, try_rule};
 
 /// Takes in what a helper may have answered; whether any answer is like that.
 pub fn try_answer(bytes: &[u8]) -> bool {
     let headers = decoded::<Result<Headers, Refusal>>(bytes).and_then(Result::ok);
-    let headers = headers.filter(Headers::are_sane);
     if let Some(headers) = &headers {
         headers.segments.address_of(u64::MAX);
         headers.segments.offset_of(1 << 63);
@@ -31,9 +33,9 @@ pub fn try_answer(bytes: &[u8]) -> bool {
     let rules = decoded::<Option<FunctionRules>>(bytes).flatten();
     let rows = rules.iter().flat_map(|rules| &rules.rows);
     rows.for_each(|row| try_rule(&row.rule));
-    let found = decoded::<Result<Vec<FoundFunction>, String>>(bytes).and_then(Result::ok);
+    let found = decoded::<Result<Vec<FunctionInFile>, String>>(bytes).and_then(Result::ok);
     for found in found.iter().flatten() {
-        known(found, Layer::Driver);
+        found.is_of(Layer::Driver);
     }
     let python = decoded::<Option<PythonFile>>(bytes).flatten();
     let python = python.map(Interpreter::stated);
@@ -55,7 +57,13 @@ pub fn try_perf_map(bytes: &[u8]) -> usize {
         .iter()
         .rev()
         .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-    perf_map::try_parts(text, length.min(text.len()))
+    let (mut whole, mut parts) = (PerfMap::default(), PerfMap::default());
+    whole.append(text);
+    parts.append(&text[..length.min(text.len())]);
+    parts.append(&text[parts.text.len()..]);
+    assert_eq!(whole.functions, parts.functions, "the whole, and its parts");
+    let starts = whole.functions.keys();
+    starts.filter(|&&start| whole.find(start).is_some()).count()
 }
 
 /// Puts a folder `granted` into `folder`, with files, links to what is outside, and a FIFO, for [`try_opener`].
@@ -121,10 +129,86 @@ fn is_inside(folder: &Path, file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Asks a reader everything about a file of these `bytes`, for tests with untrusted files; returns
+/// the number of answers that are not empty.
+pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
+    let mut served = Served::default();
+    served.answer(
+        Request::Open(1),
+        Some(gpuprobe_os::bounded::file_of(bytes)?),
+    )?;
+    let mut requests = vec![
+        Request::Headers(1),
+        Request::Rendezvous(1),
+        Request::Interpreter(1),
+        Request::Storage(1),
+        Request::Functions(1),
+        Request::Links(1),
+        Request::Checksum(1),
+        Request::Variable(1, "table_".to_owned()),
+    ];
+    let addresses: Vec<_> = match served.elf(1)?.headers() {
+        Ok(headers) => {
+            let step = |size: u64| (size / 64).max(1);
+            let of = |s: &LoadSegment| (s.address, step(s.file_size));
+            let begins = headers.segments.code().map(of).take(16);
+            let places = begins.flat_map(|(begin, step)| {
+                (0..64).map(move |n: u64| begin.wrapping_add(n.wrapping_mul(step)))
+            });
+            places.collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    for address in addresses {
+        requests.push(Request::Rules(1, address));
+        requests.push(Request::Symbol(1, address));
+        requests.push(Request::Names(WantedNames {
+            module: 1,
+            debug: None,
+            supplement: Some(1),
+            address,
+            with_details: true,
+        }));
+    }
+    let mut answers = 0;
+    for request in requests {
+        // The library that names functions may panic, which ends a reader.
+        let answer = || served.answer(request, None);
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer));
+        if let Ok(answer) = answer {
+            let answer = answer?.unwrap_or_default().bytes;
+            // `None`, and an empty list.
+            answers += usize::from(answer != [0]);
+        }
+    }
+    Ok(answers)
+}
+
+/// Applies the unwind rules of a file to a small stack. Returns their number.
+pub fn try_tables(file: &[u8]) -> usize {
+    let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
+        return 0;
+    };
+    let file = ElfFile::of(&file);
+    let Ok(headers) = file.headers() else {
+        return 0;
+    };
+    let addresses = headers
+        .segments
+        .code()
+        .flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
+    let rules = addresses.filter_map(|address| {
+        file.function(address);
+        file.rules(address)
+    });
+    let rows = rules.flat_map(|function| function.rows);
+    rows.inspect(|row| try_rule(&row.rule)).count()
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 #[path = "../../../../tests/untrusted/corpus.rs"]
-mod corpus;
+pub(crate) mod corpus;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -135,9 +219,9 @@ mod tests {
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
-    use super::super::protocol::encoded;
     use super::corpus::replay;
     use super::*;
+    use crate::helper::protocol::encoded;
 
     fn encoded_from<T: Serialize + DeserializeOwned>(text: &str) -> Vec<u8> {
         encoded(&serde_json::from_str::<T>(text).unwrap())
@@ -152,8 +236,8 @@ mod tests {
             encoded_from::<Option<FunctionRules>>(
                 r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":{"Cfa":-8}}],[3,{"Is":{"Expression":[119,8]}}]],"is_signal_frame":false}}]}"#,
             ),
-            encoded_from::<Result<Vec<FoundFunction>, String>>(
-                r#"{"Ok":[{"row":1,"symbol":0,"offset":64,"first":"Emulated"}]}"#,
+            encoded_from::<Result<Vec<FunctionInFile>, String>>(
+                r#"{"Ok":[{"row":1,"symbol":"cuMemAlloc_v2","offset":64,"first":"Emulated"}]}"#,
             ),
             encoded_from::<Option<PythonFile>>(
                 r#"{"runtime":4096,"code_type":7,"stated":[120,100],"version":51118080,"has_iter_send":true,"has_get_frame":true,"eval":[{"start":1,"end":2}]}"#,

@@ -1,20 +1,26 @@
 //! Malformed ELF files and arbitrary stack contents give errors, never panics.
 
+#[path = "../../tests/stacks/harness/build.rs"]
+#[allow(dead_code)]
+mod build;
+
 use std::fs;
 use std::sync::OnceLock;
 
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::bounded::file_of;
-use gpuprobe_stacks::elf::Headers;
-use gpuprobe_stacks::helper::{FileReader, try_all};
-use gpuprobe_stacks::python::lines::try_lines;
-use gpuprobe_stacks::python::process::try_records;
-use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::corpus::replay;
-use crate::harness::{Build, folder};
+use crate::elf::Headers;
+use crate::elf::sample::{DATA, ElfSample, FUNCTION};
+use crate::helper::FileReader;
+use crate::python::lines::try_lines;
+use crate::python::process::try_records;
+use crate::untrusted::corpus::replay;
+use crate::untrusted::{try_all, try_tables};
+use crate::{AddressSpaces, DEPTH, StackCopy};
+use build::{Build, folder};
 
 /// A small program with debug information.
 fn program() -> &'static [u8] {
@@ -151,4 +157,35 @@ fn fuzz_corpora_do_not_panic() {
 fn python_records_of_the_fuzz_corpus_are_decoded() {
     let frames = replay("python_records", try_records);
     assert!(frames.iter().sum::<usize>() > 0);
+}
+
+#[test]
+fn unwind_rules_of_a_file_are_counted() {
+    // A row at every eighth address that is looked at.
+    let sample = ElfSample::default()
+        .code(0x1000, &[0xc3; 1280])
+        .data(0x9000, &[0; 1280])
+        .eh_frame(&[(0x1000, 160)]);
+    assert_eq!(try_tables(&sample.bytes()), 16);
+    let short = ElfSample::default().code(0x1000, &[0xc3; 100]);
+    let short = short.eh_frame(&[(0x1000, 100)]).bytes();
+    assert_eq!(try_tables(&short), 100);
+    assert_eq!(try_tables(b"no ELF file"), 0);
+}
+
+#[test]
+fn everything_is_asked_about_a_file() {
+    // 64 addresses have a symbol, a name and, in the first half, rules; the variable has a size.
+    let sample = ElfSample::default()
+        .code(0x1000, &[0xc3; 128])
+        .symbols(true, &[("table_", 0x2000, 8, DATA)])
+        .symbols(
+            false,
+            &[("f", 0x1000, 128, FUNCTION), ("table_", 0x2000, 8, DATA)],
+        )
+        .eh_frame(&[(0x1000, 64)]);
+    let of_file = try_all(&sample.bytes()).unwrap();
+    let none = ElfSample::default().code(0x1000, &[0xc3; 128]);
+    let of_none = try_all(&none.bytes()).unwrap();
+    assert_eq!((of_file, of_none), (6 + 64 + 32 + 64, 5));
 }
