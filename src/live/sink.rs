@@ -49,7 +49,7 @@ impl Consumer for RingConsumer<'_> {
         self.sink.record(record);
         // At once: until the kernel side knows a stack, more copies of it are sent.
         let stacks = self.sink.stacks.as_mut();
-        if let Some(stacks) = stacks.filter(|stacks| stacks.has_updates()) {
+        if let Some(stacks) = stacks.filter(|_| StackStore::is_stack(record)) {
             stacks.send_updates(self.probe);
         }
     }

@@ -108,23 +108,12 @@ impl StackState {
 
     /// Processes a stack record of the kernel side. Returns false if it cannot be decoded.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
-        let is_understood = self.store.take(bytes);
-        // Before symbols of these processes are requested.
-        for pid in self.store.take_begun() {
-            self.begin(pid);
-        }
-        is_understood
+        self.store.take(bytes)
     }
 
-    /// Reads the mappings of `pid`, which may end soon.
+    /// Reads the mappings of `pid`, which may end soon, or is about to make its first traced call.
     pub(super) fn read_mappings(&mut self, pid: u32) {
         self.store.read_mappings(pid);
-        self.service.keep_perf_map(pid);
-    }
-
-    /// Reads the mappings of a process before its first traced call.
-    pub(super) fn prepare_for(&mut self, pid: u32) {
-        self.store.update_mappings(pid);
         self.service.keep_perf_map(pid);
     }
 
@@ -201,20 +190,14 @@ impl StackState {
         self.files.retain(|pid, _| taken.runs_python(*pid));
     }
 
-    /// Whether there are updates for [`Self::send_updates`].
-    pub(super) fn has_updates(&self) -> bool {
-        self.store.has_updates()
-    }
-
     /// Sends the updates to the kernel side.
     pub(super) fn send_updates(&mut self, probe: &Probe) {
-        for (pid, why) in self.store.take_refused() {
-            say(format_args!("no call stacks of process {pid}: {why}"));
-        }
-        for (pid, why) in self.store.take_refused_python() {
-            say(format_args!("no Python frames of process {pid}: {why}"));
-        }
         let updates = self.store.take_updates();
+        // Before symbols of these processes are requested.
+        for pid in updates.begun {
+            self.begin(pid);
+        }
+        updates.refused.iter().for_each(say);
         for (pid, running) in updates.interpreters {
             self.keep_files(pid);
             let python = RawPython {

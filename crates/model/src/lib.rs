@@ -6,7 +6,6 @@
 
 pub mod abi;
 pub mod activity;
-mod byte_limit;
 pub mod clock;
 pub mod container;
 pub mod event;
@@ -19,7 +18,6 @@ pub mod text;
 mod total;
 mod usage;
 
-pub use byte_limit::ByteLimit;
 pub use lost::{Lost, UserLoss, by_user};
 pub use total::Total;
 pub use usage::{GpuHolder, GpuMemory, GpuUsage, GpuUse, Untraced};

@@ -118,7 +118,7 @@ impl AttachedTracer {
     ) -> Result<Self> {
         let prepare = |probe: &Probe, pid: u32| {
             if let Some(stacks) = stacks {
-                stacks.prepare_for(pid);
+                stacks.read_mappings(pid);
                 stacks.send_updates(probe);
             }
         };

@@ -1,9 +1,10 @@
 //! The call stacks of one process.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Instant;
 
 use hashbrown::HashMap;
+use lru::LruCache;
 
 use crate::AddressSpaces;
 use crate::paths::Paths;
@@ -23,21 +24,20 @@ const MAX_ALIASES: usize = 1 << 18;
 const STACK_BYTES: usize = 160;
 const ALIAS_BYTES: usize = 48;
 
-/// The call stacks of one process.
-#[derive(Debug, Default)]
+/// The call stacks of one program in a process.
+#[derive(Debug)]
 pub(super) struct StackStoreProcess {
     /// Number of the process or program, as process ids are reused.
     pub(super) id: u32,
-    /// Bytes at the last count, and whether there is no room for more.
-    pub(super) counted: usize,
+    /// When its mappings were last read because the kernel side's were stale.
+    pub(super) looked: Instant,
+    /// There is no room for more.
     pub(super) is_full: bool,
     pub(super) paths: Paths,
     stacks: HashMap<u64, KnownStack>,
     ids: HashMap<Rc<CallStack>, u64>,
     /// Other ids of the same stacks.
-    aliases: HashMap<u64, u64>,
-    /// Ids in `aliases`, oldest first.
-    order: VecDeque<u64>,
+    aliases: LruCache<u64, u64>,
     /// Number of locations of all stacks.
     locations: usize,
     /// Interpreter of the process, and its Python records.
@@ -65,7 +65,15 @@ impl StackStoreProcess {
     pub(super) fn new(id: u32) -> Self {
         Self {
             id,
-            ..Self::default()
+            looked: Instant::now(),
+            is_full: false,
+            paths: Paths::default(),
+            stacks: HashMap::new(),
+            ids: HashMap::new(),
+            aliases: LruCache::unbounded(),
+            locations: 0,
+            python: None,
+            sent: Sent::default(),
         }
     }
 
@@ -95,7 +103,7 @@ impl StackStoreProcess {
 
     /// [`super::StackStore::of_call`] for this process.
     pub(super) fn of_call(&mut self, id: u64) -> Option<NamedStack> {
-        let id = self.aliases.get(&id).copied().unwrap_or(id);
+        let id = self.aliases.peek(&id).copied().unwrap_or(id);
         let known = self.stacks.get_mut(&id)?;
         let is_new = !std::mem::replace(&mut known.is_reported, true);
         Some(NamedStack {
@@ -124,7 +132,8 @@ impl StackStoreProcess {
         let Some(python) = self.sent.take_stack(id) else {
             return false;
         };
-        let native = self.aliases.get(&python.native).unwrap_or(&python.native);
+        let native = self.aliases.peek(&python.native);
+        let native = native.unwrap_or(&python.native);
         let Some(native) = self.stacks.get(native) else {
             return false;
         };
@@ -154,14 +163,11 @@ impl StackStoreProcess {
     }
 
     pub(super) fn alias(&mut self, id: u64, known: u64) {
-        if id == known || self.is_full || self.aliases.insert(id, known).is_some() {
-            return;
+        if id != known && !self.is_full {
+            self.aliases.get_or_insert(id, || known);
         }
-        self.order.push_back(id);
-        if self.order.len() > MAX_ALIASES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.aliases.remove(&oldest);
+        if self.aliases.len() > MAX_ALIASES {
+            self.aliases.pop_lru();
         }
     }
 }
@@ -245,7 +251,7 @@ mod tests {
         assert_eq!(process.of_call(1).unwrap().id, 0);
         process.alias(limit + 1, 0);
         assert_eq!(process.aliases.len(), MAX_ALIASES);
-        assert!(process.of_call(1).is_none() && process.of_call(2).is_some());
+        assert!(process.of_call(2).is_none() && process.of_call(1).is_some());
     }
 
     #[test]

@@ -1,10 +1,23 @@
 //! Python stacks.
 
 use super::StackStore;
-use super::process::StackStoreProcess;
 use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
+use crate::python::line_store::KnownLines;
+use crate::python::process::{Interpreters, Running};
+use hashbrown::HashMap;
 use std::rc::Rc;
+
+/// State of Python in all processes.
+#[derive(Default)]
+pub(super) struct Python {
+    pub(super) is_wanted: bool,
+    pub(super) interpreters: Interpreters,
+    /// Interpreters of processes; `None` for unsupported ones.
+    pub(super) running: HashMap<u32, Option<Rc<Running>>>,
+    pub(super) lines: KnownLines,
+    pub(super) lost: u64,
+}
 
 impl StackStore {
     /// Looks for the interpreter of `pid` in the last snapshot of its mappings, which may be of another
@@ -13,65 +26,63 @@ impl StackStore {
         if !self.python.is_wanted {
             return;
         }
-        let running = match self.python.interpreters.find(pid, &self.spaces) {
+        let Some(found) = self.python.interpreters.find(pid, &self.spaces) else {
             // It may be loaded later.
-            None => {
-                self.python.running.remove(&pid);
-                return;
-            }
-            Some(found) => found.and_then(|mut running| {
-                let before = self.python.running.get(&pid).and_then(Option::as_ref);
-                let is_known = before.is_some_and(|before| before.checks(&running));
-                running.is_checked =
-                    is_known || check(pid, &running, &self.spaces)? != Checked::NotBegun;
-                Ok(running)
-            }),
+            self.python.running.remove(&pid);
+            return;
         };
-        let running = match running {
-            Ok(running) => {
-                let running = Rc::new(running);
-                self.updates.interpreters.push((pid, Rc::clone(&running)));
-                Some(running)
+        let before = self.python.running.get(&pid);
+        let checked = found.and_then(|mut running| {
+            let before = before.and_then(Option::as_ref);
+            let is_known = before.is_some_and(|before| before.checks(&running));
+            running.is_checked =
+                is_known || check(pid, &running, &self.spaces)? != Checked::NotBegun;
+            Ok(Rc::new(running))
+        });
+        match &checked {
+            Ok(running) => self.updates.interpreters.push((pid, Rc::clone(running))),
+            Err(why) if !matches!(before, Some(None)) => {
+                let message = format!("no Python frames of process {pid}: {why}");
+                self.updates.refused.push(message);
             }
-            Err(why) => {
-                if !matches!(self.python.running.get(&pid), Some(None)) {
-                    self.python.refused.push((pid, why));
-                }
-                None
-            }
-        };
-        self.python.running.insert(pid, running);
+            Err(_) => {}
+        }
+        self.python.running.insert(pid, checked.ok());
     }
 
-    /// Processes a Python record. Returns false if it is malformed.
-    pub(super) fn take_python(&mut self, bytes: &[u8]) -> bool {
+    /// Processes a Python record. Returns `None` if it is malformed.
+    pub(super) fn take_python(&mut self, bytes: &[u8]) -> Option<()> {
         let is_kept = if code::is_code(bytes) {
-            let Some(record) = CodeRecord::read(bytes) else {
-                return false;
-            };
-            let process = self.python_process(record.pid, record.process);
-            process.is_some_and(|process| !process.is_full && process.sent.keep_code(record))
+            let record = CodeRecord::read(bytes)?;
+            let program = self.enter(record.pid, record.process)?;
+            !program.is_full && program.sent.keep_code(record)
         } else {
-            let Some((pid, stack)) = PythonStack::read(bytes) else {
-                return false;
-            };
-            let process = self.python_process(pid, stack.process);
-            process.is_some_and(|process| !process.is_full && process.sent.keep_stack(stack))
+            let (pid, stack) = PythonStack::read(bytes)?;
+            let program = self.enter(pid, stack.process)?;
+            !program.is_full && program.sent.keep_stack(stack)
         };
         self.python.lost += u64::from(!is_kept);
-        true
+        Some(())
     }
 
-    /// The process with that number, with its interpreter set.
-    fn python_process(&mut self, pid: u32, id: u32) -> Option<&mut StackStoreProcess> {
-        if self.processes.get(&pid).is_none_or(|p| p.id != id) {
-            self.begin(pid, id);
+    /// Whether this process has a supported interpreter.
+    pub fn runs_python(&self, pid: u32) -> bool {
+        matches!(self.python.running.get(&pid), Some(Some(_)))
+    }
+
+    /// Number of Python frames and code objects dropped because a limit was reached.
+    pub fn lost_python(&self) -> u64 {
+        self.python.lost
+    }
+
+    /// Records that a call of `pid` with stack `id` was made before the kernel side had the layout of its
+    /// interpreter: its Python frames are lost.
+    pub fn note_early_call(&mut self, pid: u32, id: u64) {
+        let has_python = self
+            .current(pid)
+            .is_some_and(|program| program.has_python(id));
+        if self.runs_python(pid) && !has_python {
+            self.python.lost += 1;
         }
-        self.account(pid);
-        let process = self.processes.get_mut(&pid)?;
-        if process.python.is_none() {
-            process.python = self.python.running.get(&pid).cloned().flatten();
-        }
-        Some(process)
     }
 }

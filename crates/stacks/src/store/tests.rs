@@ -1,4 +1,4 @@
-use gpuprobe_model::stack::ModuleId;
+use gpuprobe_model::stack::{CallStack, ModuleId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
@@ -30,14 +30,14 @@ fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
     assert!(store.of_call(pid, 22).unwrap().new.is_some());
     store.forget(pid, 2);
     assert!(store.of_call(pid, 22).is_none());
-    assert!(store.earlier.is_empty() && store.processes.is_empty());
+    assert!(store.processes.is_empty());
 }
 
 #[test]
 fn stacks_have_no_more_room_than_the_limit() {
     let pid = u32::MAX - 1;
     let mut store = StackStore {
-        bytes: ByteLimit::new(1 << 19),
+        max_bytes: 1 << 19,
         ..StackStore::default()
     };
     let kept = |store: &mut StackStore, pid, ids: std::ops::Range<u64>| {
@@ -51,13 +51,10 @@ fn stacks_have_no_more_room_than_the_limit() {
     let first = kept(&mut store, pid, 1..10_000);
     assert!((1000..4000).contains(&first), "{first}");
     assert!(kept(&mut store, pid - 1, 1..100) <= 1);
-    let all = [pid, pid - 1].map(|pid| store.processes[&pid].bytes());
+    let all = [pid, pid - 1].map(|pid| store.current(pid).unwrap().bytes());
     assert!(all.iter().sum::<usize>() < (1 << 19) + 1024, "{all:?}");
     store.forget(pid, 1);
     assert_eq!(kept(&mut store, pid - 1, 100..200), 100);
-    store.forget(pid - 1, 1);
-    assert!(store.bytes.has_room());
-    assert_eq!(store.bytes.total(), 0);
 }
 
 #[test]
@@ -67,14 +64,13 @@ fn lost_exits_do_not_accumulate() {
     for process in 1..1000 {
         store.take(&stack(pid, process, u64::from(process)));
     }
-    assert_eq!(store.earlier[&pid].len(), MAX_EARLIER);
+    assert_eq!(store.processes[&pid].len(), MAX_PROGRAMS);
     assert!(store.of_call(pid, 990).is_some());
     store.forget(pid, 999);
-    assert!(store.earlier.is_empty());
+    assert!(store.processes.is_empty());
 }
 
 const PID: u32 = u32::MAX - 2;
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// A Python record of process [`PID`].
 fn python_record(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -90,15 +86,15 @@ fn python_records_are_kept_or_counted_as_lost() {
     assert!(StackStore::is_stack(&stack(PID, 1, 1)) && !StackStore::is_stack(&[0xff, 0xff, 0]));
     for (limit, lost) in [(1 << 20, [0, 0]), (0, [1, 2])] {
         let mut store = StackStore {
-            bytes: ByteLimit::new(limit),
+            max_bytes: limit,
             ..StackStore::default()
         };
         assert!(store.take(&code()));
         assert_eq!(store.lost_python(), lost[0]);
         assert!(store.take(&frames()));
         assert_eq!(store.lost_python(), lost[1]);
-        assert_eq!(store.processes[&PID].id, 70);
-        let has_stack = store.processes.get_mut(&PID).unwrap().sent.take_stack(5);
+        assert_eq!(store.current(PID).unwrap().id, 70);
+        let has_stack = store.current(PID).unwrap().sent.take_stack(5);
         assert_eq!(has_stack.is_some(), limit > 0);
         assert!(!store.take(&code()[..100]) && !store.take(&frames()[..100]));
         assert!(!store.take(&stack(PID, 1, 1)[..100]));
@@ -125,12 +121,12 @@ fn calls_before_the_layout_was_known_are_counted() {
         locations: vec![Location::python(1)],
         is_complete: true,
     };
-    store.processes.get_mut(&PID).unwrap().name(12, frames);
+    store.current(PID).unwrap().name(12, frames);
     store.note_early_call(PID, 12);
     assert_eq!(store.lost_python(), 1);
     // A process that sends records has the interpreter from then on.
     store.take(&python_record(stack_record(5, &[], 0)));
-    assert!(store.processes[&PID].python.is_some());
+    assert!(store.current(PID).unwrap().python.is_some());
     assert_eq!(store.lines().get(0).unwrap().file, None);
 }
 
@@ -150,14 +146,12 @@ fn ended_processes_are_forgotten_at_the_second_sweep() {
             locations: vec![place],
             is_complete: true,
         };
-        let one = store.processes.get_mut(&pid).unwrap();
+        let one = store.current(pid).unwrap();
         one.name(id + 1, call);
         store.of_call(pid, id + 1);
     }
-    assert_eq!(store.take_begun(), [PID, PID - 1]);
-    assert!(store.take_begun().is_empty());
     let is_alive = |pid| pid == PID;
-    store.take_updates();
+    assert_eq!(store.take_updates().begun, [PID, PID - 1]);
     store.sweep(is_alive);
     assert_eq!(store.processes.len(), 2, "it may have calls in the ring");
     store.sweep(is_alive);
@@ -175,35 +169,12 @@ fn ended_processes_are_forgotten_at_the_second_sweep() {
 }
 
 #[test]
-fn every_kind_of_update_is_one() {
-    assert!(!StackStore::default().has_updates());
-    let interpreter = interpreter(11, 0..1);
-    let raw = interpreter.layout.raw;
-    let running = Rc::new(Running::sample(interpreter, ModuleId(1), raw));
-    let change = Paths::default().learn(1, &[], 1);
-    let set: [&dyn Fn(&mut KernelUpdates); 5] = [
-        &|news| news.forgotten.push(1),
-        &|news| news.learnt.clone_from(&change),
-        &|news| news.recognised.push(1),
-        &|news| news.new_code.push(1),
-        &|news| news.interpreters.push((1, Rc::clone(&running))),
-    ];
-    for set in set {
-        let mut store = StackStore::default();
-        set(&mut store.updates);
-        assert!(store.has_updates());
-        store.take_updates();
-        assert!(!store.has_updates());
-    }
-}
-
-#[test]
 fn paths_are_learnt_again_when_there_are_too_many() {
     let mut store = StackStore::default();
     store.take(&stack(PID, 1, 11));
     store.take_updates();
     let learn = |store: &mut StackStore, root| {
-        let paths = &mut store.processes.get_mut(&PID).unwrap().paths;
+        let paths = &mut store.current(PID).unwrap().paths;
         paths.learn(root, &[], root)
     };
     for root in 1..MAX_PATHS as u64 {
@@ -211,16 +182,16 @@ fn paths_are_learnt_again_when_there_are_too_many() {
     }
     let change = learn(&mut store, MAX_PATHS as u64);
     store.tell(change);
-    assert_eq!((store.known, store.updates.learnt.len()), (MAX_PATHS, 1));
+    assert_eq!(
+        (store.updates.learnt.len(), store.updates.forgotten.len()),
+        (1, 0)
+    );
     store.updates.recognised.push(1);
     let change = learn(&mut store, u64::MAX);
     store.tell(change);
-    assert_eq!(
-        (store.known, store.updates.forgotten.len()),
-        (0, MAX_PATHS + 1)
-    );
+    assert_eq!(store.updates.forgotten.len(), MAX_PATHS + 1);
     assert!(store.updates.learnt.is_empty() && store.updates.recognised.is_empty());
-    assert_eq!(store.processes[&PID].paths.states().len(), 0);
+    assert_eq!(store.current(PID).unwrap().paths.states().len(), 0);
     // Of a process that has ended, only its own are.
     store.take_updates();
     let change = learn(&mut store, 7);
@@ -229,8 +200,8 @@ fn paths_are_learnt_again_when_there_are_too_many() {
         .updates
         .learnt
         .extend(Paths::default().learn(8, &[], 8));
-    assert!(store.drop_process(PID).is_some());
-    assert_eq!((store.known, &store.updates.forgotten[..]), (0, &[7][..]));
+    store.forget(PID, 1);
+    assert_eq!(store.updates.forgotten, [7]);
     assert_eq!(store.updates.learnt[0].0, 8);
     assert_eq!(store.updates.learnt.len(), 1);
 }
@@ -238,14 +209,16 @@ fn paths_are_learnt_again_when_there_are_too_many() {
 #[test]
 fn stale_mappings_are_read_again_after_a_while() {
     let mut store = StackStore::default();
-    store.looked.insert(PID, Instant::now() + HOUR);
-    store.update_stale_mappings(PID);
-    assert!(store.updates.new_code.is_empty());
+    let mut raw = RawStack::new_zeroed();
+    (raw.record_type, raw.tgid, raw.process) = (record::STACK, PID, 1);
+    raw.is_stale = 1;
+    store.take(raw.as_bytes());
+    assert_eq!(store.take_updates().new_code, [PID], "only as it began");
     let past = Instant::now().checked_sub(2 * LOOK_AGAIN).unwrap();
-    store.looked.insert(PID, past);
-    store.update_stale_mappings(PID);
-    assert_eq!(store.updates.new_code, [PID]);
-    assert!(store.looked[&PID] > past);
+    store.current(PID).unwrap().looked = past;
+    store.take(raw.as_bytes());
+    assert_eq!(store.take_updates().new_code, [PID]);
+    assert!(store.current(PID).unwrap().looked > past);
 }
 
 #[test]
@@ -257,7 +230,7 @@ fn steps_are_the_offsets_of_return_addresses_in_the_copy() {
     raw.replaced[1].at = 0x1010;
     let copied = [10, 11, 12, 13, 14u64].map(u64::to_ne_bytes).concat();
     let steps = |slots: &[u64]| {
-        let steps = steps(&raw, &copied, slots)?;
+        let steps = walks::steps(&raw, &copied, slots)?;
         Some(
             steps
                 .iter()
@@ -314,16 +287,4 @@ fn a_walk_has_the_caller_of_a_function_that_has_just_begun() {
     assert!(inner.module.is_some() && inner.module != outer.module);
     raw.return_address = here as u64 + 1;
     assert!(!store.walked(&raw).is_complete);
-}
-
-#[test]
-fn reasons_are_given_once() {
-    let mut store = StackStore::default();
-    store.python.refused.push((PID, "too old".to_owned()));
-    assert_eq!(store.take_refused_python(), [(PID, "too old".to_owned())]);
-    assert!(store.take_refused_python().is_empty());
-    store.refused.push((PID, "32 bits".to_owned()));
-    assert_eq!(store.take_refused(), [(PID, "32 bits".to_owned())]);
-    assert!(store.take_refused().is_empty());
-    assert!(std::ptr::eq(store.lines(), &raw const store.python.lines));
 }

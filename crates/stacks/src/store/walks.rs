@@ -10,8 +10,8 @@ use gpuprobe_model::stack::{CallStack, Location};
 impl StackStore {
     /// The stack of the kernel's frame-pointer walk.
     pub(super) fn walked(&mut self, raw: &RawStack) -> CallStack {
-        let count = usize::from(raw.count).min(raw.addresses.len());
-        let mut addresses = raw.addresses[..count].to_vec();
+        let mut addresses = raw.addresses.to_vec();
+        addresses.truncate(usize::from(raw.count));
         if addresses.is_empty() {
             addresses.push(raw.ip);
         }
@@ -36,20 +36,14 @@ impl StackStore {
     /// Whether the frame at `location` is outermost: threads begin in the C library.
     fn is_outermost(&self, location: &Location) -> bool {
         let module = location.module.and_then(|id| self.spaces.module(id));
-        let name = module.map(|module| module.name());
-        name.is_some_and(|name| {
-            ["libc.so", "libc-", "ld-musl"]
-                .iter()
-                .any(|start| name.starts_with(start))
+        module.is_some_and(|module| {
+            let (name, libc) = (module.name(), ["libc.so", "libc-", "ld-musl"]);
+            libc.iter().any(|start| name.starts_with(start))
         })
     }
 
     pub(super) fn unwind(&mut self, raw: &RawStack, bytes: &[u8]) -> Unwound {
-        let count = usize::from(raw.replaced_count).min(raw.replaced.len());
-        let replaced: Vec<_> = raw.replaced[..count]
-            .iter()
-            .map(|replaced| (replaced.at, replaced.original))
-            .collect();
+        let replaced: Vec<_> = replaced(raw).collect();
         let copy = StackCopy {
             ip: raw.ip,
             sp: raw.sp,
@@ -64,25 +58,23 @@ impl StackStore {
 /// The return addresses that identify the path; `None` if they are not all in the copied stack. The
 /// first one is part of the initial state.
 pub(super) fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<PathStep>> {
-    let count = usize::from(raw.replaced_count).min(raw.replaced.len());
-    let replaced = &raw.replaced[..count];
     let step = |slot: &u64| {
-        // A probe's trampoline is the same for all callers.
-        if replaced.iter().any(|replaced| replaced.at == *slot) {
-            return None;
-        }
         let offset = slot.checked_sub(raw.sp)?;
-        let at = usize::try_from(offset).ok()?;
-        let word = word_at(copied, at)?;
-        let aligned = offset % 8 == 0;
+        // A probe's trampoline is the same for all callers.
+        let is_usable = offset % 8 == 0 && replaced(raw).all(|(at, _)| at != *slot);
+        is_usable.then_some(())?;
         Some(PathStep {
-            offset: u16::try_from(offset / 8).ok().filter(|_| aligned)?,
-            word,
+            offset: u16::try_from(offset / 8).ok()?,
+            word: word_at(copied, usize::try_from(offset).ok()?)?,
         })
     };
     let (first, others) = slots.split_first()?;
-    if *first != raw.sp {
-        return None;
-    }
+    (*first == raw.sp).then_some(())?;
     others.iter().map(step).collect()
+}
+
+/// Stack slots whose return address a probe has replaced, with the original ones.
+fn replaced(raw: &RawStack) -> impl Iterator<Item = (u64, u64)> {
+    let all = raw.replaced.iter().take(usize::from(raw.replaced_count));
+    all.map(|replaced| (replaced.at, replaced.original))
 }
