@@ -1,6 +1,5 @@
 //! The command line: what was typed, turned once into what it means.
 
-mod color;
 mod documents;
 mod explain;
 mod export;
@@ -27,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use gpuprobe_analysis::NoMatch;
 use gpuprobe_cuda::document;
@@ -177,29 +176,49 @@ fn options_in(words: &[OsString]) -> impl Iterator<Item = &OsString> {
     words.iter().take_while(|word| *word != "--")
 }
 
+/// Options of tracing that most users need. `-h` has these, and what a subcommand alone has.
+const MOST_USED: &[&str] = &[
+    "memleak",
+    "cudatrace",
+    "bandwidth_util",
+    "activity",
+    "pid",
+    "all",
+    "duration",
+    "command",
+    "format",
+    "output",
+    "record",
+];
+
 /// The command line's description; its help has every option if it `lists_all`, else those that most users need.
 fn command(lists_all: bool) -> Command {
-    with_help(Cli::command(), lists_all)
+    let command = Cli::command();
+    let options = command.get_arguments().map(Arg::get_id);
+    let rare = options.filter(|id| !lists_all && !MOST_USED.contains(&id.as_str()));
+    let rare: Vec<_> = rare.cloned().collect();
+    with_help(command, &rare, lists_all)
 }
 
-fn with_help(command: Command, lists_all: bool) -> Command {
-    let command = match lists_all {
-        true => command.mut_args(|arg| arg.hide_short_help(false)),
-        false => command,
-    };
+fn with_help(command: Command, rare: &[Id], lists_all: bool) -> Command {
     let help = Arg::new("help").short('h').long("help");
     let help = help.action(ArgAction::HelpShort);
     let details = Arg::new("help_all").long("help-all");
     let details = details.action(ArgAction::HelpLong);
     command
+        .mut_args(|arg| match rare.contains(arg.get_id()) {
+            true => arg.hide_short_help(true),
+            false => arg,
+        })
         .disable_help_flag(true)
+        .next_help_heading(None)
         .arg(help.help("Print help; --help lists every option"))
         .arg(
             details
                 .help("Explain every option")
                 .hide_short_help(!lists_all),
         )
-        .mut_subcommands(|inner| with_help(inner, lists_all))
+        .mut_subcommands(|inner| with_help(inner, rare, lists_all))
 }
 
 /// Writes to standard output; whoever closes it has seen enough.

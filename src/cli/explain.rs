@@ -6,18 +6,23 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use super::color::ColorArgs;
-#[cfg(not(feature = "live"))]
-use super::file;
-use super::progress;
-#[cfg(feature = "live")]
-use super::trace::Explained;
+use super::view::ColorArgs;
+use super::{file, progress};
 use gpuprobe_analysis::{Analysis, Filter};
 use gpuprobe_report::View;
 use gpuprobe_report::gate::LEAKED;
 use gpuprobe_views::profile::ProfileConfig;
-use gpuprobe_views::report;
-use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_views::report::{self, AnalysisFormat, ReportConfig, ReportQuestion};
+#[cfg(feature = "live")]
+use {
+    super::heading,
+    super::trace::{TargetArgs, wrong},
+    crate::live::{self, AdvancedOptions, Explains, Target, TraceConfig},
+    clap::error::ErrorKind,
+    gpuprobe_cuda::Modes,
+    gpuprobe_views::ReportFormat,
+    std::time::Duration,
+};
 
 /// Formats of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,45 +47,45 @@ pub(super) struct ExplainArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    #[command(flatten)]
-    color: ColorArgs,
-
     /// End with status 100 if a leak was found.
     #[arg(long)]
     fail_on_leak: bool,
 
+    #[command(flatten)]
+    color: ColorArgs,
+
     #[cfg(feature = "live")]
     #[command(flatten)]
-    live: Explained,
+    target: TargetArgs,
+
+    #[cfg(feature = "live")]
+    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    advanced: AdvancedOptions,
 }
 
+/// How long is watched by default: a verdict of growth needs nearly that.
+#[cfg(feature = "live")]
+const WATCHED: Duration = Duration::from_secs(60);
+/// Reports are only written at the end.
+#[cfg(feature = "live")]
+const NEVER: Duration = Duration::from_secs(3600);
+
 impl ExplainArgs {
-    #[cfg(feature = "live")]
     pub(super) fn run(self) -> Result<ExitCode> {
-        match self.file.clone() {
-            Some(file) => self.of_file(file),
-            None => {
-                let is_json = self.format == ExplainFormat::Json;
-                let color = self.color.choice();
-                self.live
-                    .run(is_json, (self.output, color), self.fail_on_leak)
-            }
-        }
-    }
-
-    #[cfg(not(feature = "live"))]
-    pub(super) fn run(self) -> Result<ExitCode> {
-        let file = file::or_newest(self.file.clone());
-        self.of_file(file)
-    }
-
-    fn of_file(self, file: PathBuf) -> Result<ExitCode> {
         #[cfg(feature = "live")]
-        let pid = self.live.pid_of_file();
+        let pid = match (&self.file, self.target.pid.as_slice(), self.target.target()) {
+            (None, ..) => return live::run(&self.into_config()),
+            (_, [pid], _) => Some(*pid),
+            (.., Target::Everything) => None,
+            _ => wrong(
+                ErrorKind::ArgumentConflict,
+                "with FILE, nothing is started, and one --pid is looked at",
+            ),
+        };
         #[cfg(not(feature = "live"))]
         let pid = None;
         let config = ReportConfig {
-            file,
+            file: file::or_newest(self.file),
             question: ReportQuestion::Report(Analysis::Explain),
             filter: Filter {
                 pid,
@@ -104,5 +109,30 @@ impl ExplainArgs {
             true => ExitCode::from(LEAKED),
             false => ExitCode::SUCCESS,
         })
+    }
+
+    #[cfg(feature = "live")]
+    fn into_config(self) -> TraceConfig {
+        let is_command = matches!(self.target.target(), Target::Command(_));
+        let watched = (!is_command).then_some(WATCHED);
+        let modes = Modes {
+            memleak: true,
+            // Launches tell whose contexts are idle.
+            cudatrace: true,
+            ..Modes::default()
+        };
+        TraceConfig {
+            duration: self.target.duration.or(watched),
+            format: match self.format {
+                ExplainFormat::Json => ReportFormat::Json,
+                ExplainFormat::Text => ReportFormat::Text,
+            },
+            output: self.output,
+            color: self.color.choice(),
+            explains: Some(Explains {
+                fails: self.fail_on_leak,
+            }),
+            ..self.target.config(self.advanced, modes, NEVER)
+        }
     }
 }

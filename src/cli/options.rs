@@ -36,7 +36,18 @@ struct OptionRule {
 /// Name that stands for the subcommand where there is none.
 const TRACE: &str = "trace";
 
+/// How stacks are shown.
+const STACKS: &[&str] = &["depth", "full_stacks", "stacks_shown"];
+
 const RULES: &[OptionRule] = &[
+    OptionRule {
+        commands: &[TRACE, "record"],
+        options: &["activity"],
+        works: |given| given.has("command"),
+        grade: UnusedOption::Error,
+        why: "it needs a command to start, as CUPTI cannot be loaded into a process that is already running; give \
+              `-- COMMAND`, or, of running processes, --cudatrace for launches, --bandwidth-util for copies",
+    },
     OptionRule {
         commands: &[TRACE, "record"],
         options: &[
@@ -62,7 +73,7 @@ const RULES: &[OptionRule] = &[
     },
     OptionRule {
         commands: &[TRACE],
-        options: &["depth", "full_stacks", "stacks_shown"],
+        options: STACKS,
         works: |given| given.takes_stacks(),
         grade: UnusedOption::Warning,
         why: "no call stacks are taken; add --stacks auto",

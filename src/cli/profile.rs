@@ -13,42 +13,26 @@ use gpuprobe_views::profile::ProfileConfig;
 const PROFILES: &str = "profiles";
 
 #[derive(Clone, Debug, Args)]
-#[command(group = ArgGroup::new(PROFILES).multiple(true))]
+#[command(next_help_heading = heading::STACKS, group = ArgGroup::new(PROFILES).multiple(true))]
 pub(super) struct ProfileArgs {
     /// Write folded stacks to FILE: `process;main;...;cudaMalloc BYTES`.
-    #[arg(long, value_name = "FILE", group = PROFILES, help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE", group = PROFILES)]
     folded: Option<PathBuf>,
 
     /// Draw a flame graph into FILE, an SVG.
-    #[arg(long, value_name = "FILE", group = PROFILES, help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE", group = PROFILES)]
     flamegraph: Option<PathBuf>,
 
     /// Write a profile for pprof to FILE, usually `*.pb.gz`.
-    #[arg(long, value_name = "FILE", group = PROFILES, help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE", group = PROFILES)]
     pprof: Option<PathBuf>,
 
     /// Memory in --folded, --flamegraph and --pprof.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        default_value_t = Weight::End,
-        requires = PROFILES,
-        help_heading = heading::STACKS,
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Weight::End, requires = PROFILES)]
     weight: Weight,
 
     /// Allocator whose memory is in these files.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        default_value_t = ProfiledMemory::Cuda,
-        requires = PROFILES,
-        help_heading = heading::STACKS,
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = ProfiledMemory::Cuda, requires = PROFILES)]
     of: ProfiledMemory,
 }
 

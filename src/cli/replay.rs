@@ -7,8 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::color::ColorArgs;
-use super::view::{Top, ViewArgs, parse_top};
+use super::view::{ColorArgs, Top, ViewArgs, parse_top};
 use super::{file, heading, progress};
 use gpuprobe_analysis::playback;
 use gpuprobe_os::terminal::{Layout, StandardStream};

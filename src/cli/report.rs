@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use super::color::ColorArgs;
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
-use super::view::{Top, ViewArgs, parse_top};
+use super::view::{ColorArgs, Top, ViewArgs, parse_top};
 use super::{file, heading, parse_moment, progress};
 use gpuprobe_analysis::page;
 use gpuprobe_analysis::{Analysis, Filter, Moment};
@@ -92,7 +91,7 @@ fn parse_time(text: &str) -> Result<Moment, String> {
     Ok(Moment::After(if is_before { -ns } else { ns }))
 }
 
-/// Options that select what the HTML file lets its reader select, or that are about other outputs.
+/// Options that select what the HTML file lets its reader select, or that are about other outputs; some are groups.
 const NOT_WITH_HTML: &[&str] = &[
     "analysis",
     "top",
@@ -101,17 +100,10 @@ const NOT_WITH_HTML: &[&str] = &[
     "from",
     "to",
     "host",
-    "folded",
-    "flamegraph",
-    "pprof",
-    "weight",
-    "of",
-    "group",
-    "full_stacks",
-    "stacks_shown",
-    "full_names",
-    "color",
-    "fail_on_leak",
+    "ProfileArgs",
+    "ViewArgs",
+    "ColorArgs",
+    "GateArgs",
 ];
 
 #[derive(Debug, Args)]
@@ -127,6 +119,9 @@ pub(super) struct ReportArgs {
     /// Show what grew from FILE to this later run, by call stack.
     #[arg(long, value_name = "OTHER", conflicts_with = "analysis")]
     diff: Option<PathBuf>,
+
+    #[command(flatten)]
+    filter: FilterArgs,
 
     /// Rows at most, largest first, or all.
     #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
@@ -160,9 +155,6 @@ pub(super) struct ReportArgs {
 
     #[command(flatten)]
     view: ViewArgs,
-
-    #[command(flatten)]
-    filter: FilterArgs,
 }
 
 impl ReportArgs {

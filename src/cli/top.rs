@@ -8,11 +8,19 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use super::color::ColorArgs;
-#[cfg(feature = "live")]
-use super::trace::Watched;
-use super::{heading, parse_duration};
+use super::view::ColorArgs;
+use super::{file, heading, parse_duration};
 use gpuprobe_top::{ScreenConfig, TopReplayConfig, replay};
+#[cfg(feature = "live")]
+use {
+    super::trace::{TargetArgs, wrong},
+    crate::live::{self, AdvancedOptions, Target, TraceConfig},
+    crate::probe::StackMode,
+    clap::error::ErrorKind,
+    gpuprobe_cuda::Modes,
+    gpuprobe_report::{GroupBy, View},
+    std::sync::Arc,
+};
 
 #[derive(Debug, Args)]
 #[cfg_attr(feature = "live", command(mut_arg("command", |command| command.hide(true))))]
@@ -43,12 +51,7 @@ pub(super) struct TopArgs {
     interval: Duration,
 
     /// Write the reports that are shown to FILE too, in JSON.
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        help_heading = heading::OUTPUT
-    )]
+    #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
     output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -56,8 +59,16 @@ pub(super) struct TopArgs {
 
     #[cfg(feature = "live")]
     #[command(flatten)]
-    live: Watched,
+    target: TargetArgs,
+
+    #[cfg(feature = "live")]
+    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    advanced: AdvancedOptions,
 }
+
+/// Call sites, and kernels, of a process that is not looked at.
+#[cfg(feature = "live")]
+const LISTED: usize = 20;
 
 /// Whether there is a terminal for the screens.
 pub(super) fn is_possible() -> bool {
@@ -72,28 +83,52 @@ impl TopArgs {
                 "gpuprobe top needs a terminal, with TERM set and not dumb; use --memleak for reports"
             );
         }
-        let screen = ScreenConfig {
-            colored: self.color.choice().paints(true),
-            is_replay: false,
-        };
         #[cfg(feature = "live")]
-        let Some(file) = self.file else {
-            return self.live.run(self.interval, self.output, screen);
-        };
-        #[cfg(not(feature = "live"))]
-        let file = super::file::or_newest(self.file);
-        let config = TopReplayConfig {
-            file,
+        if self.file.is_none() {
+            return live::run(&self.into_config());
+        }
+        replay(&TopReplayConfig {
+            file: file::or_newest(self.file),
             speed: self.speed,
             interval: self.interval,
             output: self.output,
             screen: ScreenConfig {
+                colored: self.color.choice().paints(true),
                 is_replay: true,
-                ..screen
             },
-        };
-        replay(&config)?;
+        })?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    #[cfg(feature = "live")]
+    fn into_config(self) -> TraceConfig {
+        if matches!(self.target.target(), Target::Command(_)) {
+            wrong(
+                ErrorKind::ArgumentConflict,
+                "COMMAND would write to the same terminal; start it in another one and give --pid",
+            );
+        }
+        let modes = Modes {
+            memleak: true,
+            cudatrace: true,
+            bandwidth_util: true,
+            activity: false,
+        };
+        TraceConfig {
+            stacks: self.target.stacks.unwrap_or(StackMode::Auto),
+            view: View {
+                group: Some(GroupBy::Stack),
+                ..View::default()
+            },
+            top: Some(LISTED),
+            output: self.output,
+            screens: Some(ScreenConfig {
+                colored: self.color.choice().paints(true),
+                is_replay: false,
+            }),
+            progress: Arc::new(()),
+            ..self.target.config(self.advanced, modes, self.interval)
+        }
     }
 }
 

@@ -2,94 +2,63 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ColorChoice};
 
 use super::{heading, parse_duration};
+use gpuprobe_os::color;
 use gpuprobe_report::{GroupBy, SortBy, View};
 
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = heading::OUTPUT)]
 pub(super) struct ViewArgs {
     /// Group live allocations [default: gpu host-wide, else stack].
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHAT",
-        num_args = 0..=1,
-        default_missing_value = "stack",
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "stack")]
     group: Option<GroupBy>,
 
     /// Show at most N frames of each call stack.
-    #[arg(long, value_name = "N", help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, value_name = "N", help_heading = heading::STACKS)]
     depth: Option<usize>,
 
     /// Show every frame: those inside CUDA's libraries too, and native ones beside Python.
-    #[arg(long, help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, help_heading = heading::STACKS)]
     full_stacks: bool,
 
     /// Show the call stack of each call site, in text; so do the two options above.
-    #[arg(long, help_heading = heading::STACKS, hide_short_help = true)]
+    #[arg(long, help_heading = heading::STACKS)]
     stacks_shown: bool,
 
     /// Show names of kernels whole, in lines of any length, in text.
-    #[arg(long, help_heading = heading::OUTPUT, hide_short_help = true)]
+    #[arg(long)]
     full_names: bool,
 
     /// Show everything about call site N, or TN for one of tensors, in text.
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = parse_site,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "N", value_parser = parse_site)]
     site: Option<SiteNumber>,
 
     /// List single allocations, in text.
-    #[arg(long, help_heading = heading::OUTPUT, hide_short_help = true)]
+    #[arg(long)]
     allocations: bool,
 
     /// List only allocations of at least this age: 30s, 5m.
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = parse_duration,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     older_than: Option<Duration>,
 
     /// List only allocations of at least this size: 4096, 64KiB, 2M.
-    #[arg(
-        long,
-        value_name = "SIZE",
-        value_parser = parse_size,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     min_size: Option<u64>,
 
     /// Sort order of call sites and allocations.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "BY",
-        default_value_t = SortBy::Bytes,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "BY", default_value_t)]
     sort: SortBy,
 }
 
 impl ViewArgs {
-    /// Whoever asks for frames wants to see them.
-    fn shows_stacks(&self) -> bool {
-        self.stacks_shown || self.full_stacks || self.depth.is_some()
-    }
-
     pub(super) fn view(&self) -> View {
+        let (site, tensor_site) = match self.site {
+            Some(SiteNumber::Cuda(number)) => (Some(number), None),
+            Some(SiteNumber::Tensors(number)) => (None, Some(number)),
+            None => (None, None),
+        };
         View {
             group: self.group,
             depth: self.depth,
@@ -97,17 +66,40 @@ impl ViewArgs {
             min_bytes: self.min_size,
             sort: self.sort,
             full_stacks: self.full_stacks,
-            stacks_shown: self.shows_stacks(),
+            // Whoever asks for frames wants to see them.
+            stacks_shown: self.stacks_shown || self.full_stacks || self.depth.is_some(),
             full_names: self.full_names,
-            site: match self.site {
-                Some(SiteNumber::Cuda(number)) => Some(number),
-                _ => None,
-            },
-            tensor_site: match self.site {
-                Some(SiteNumber::Tensors(number)) => Some(number),
-                _ => None,
-            },
+            site,
+            tensor_site,
             allocations: self.allocations,
+        }
+    }
+}
+
+/// When text has colours.
+#[derive(Debug, Args)]
+#[command(next_help_heading = heading::OUTPUT)]
+pub(super) struct ColorArgs {
+    /// Colour text: auto, always or never.
+    ///
+    /// By default, on a terminal, unless `NO_COLOR` is set or `TERM` is dumb.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    color: ColorChoice,
+}
+
+impl ColorArgs {
+    pub(super) fn choice(&self) -> color::ColorChoice {
+        match self.color {
+            ColorChoice::Auto => color::ColorChoice::Auto,
+            ColorChoice::Always => color::ColorChoice::Always,
+            ColorChoice::Never => color::ColorChoice::Never,
         }
     }
 }

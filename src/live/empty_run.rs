@@ -93,7 +93,11 @@ pub(super) fn why(
         activity: true,
         ..Modes::default()
     };
-    if config.api == ApiChoice::Runtime && has_cuda && !loaded.runtime && config.modes != only_gpu {
+    if config.advanced.api == ApiChoice::Runtime
+        && has_cuda
+        && !loaded.runtime
+        && config.modes != only_gpu
+    {
         return Some(
             "libcudart is not loaded (programs may have it linked in); use --api auto".to_owned(),
         );

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use clap::Args;
+use nix::unistd::User;
+
 use super::empty_run::{MAX_NAMES, Met, Seen};
 use crate::host::identity::is_within;
 use gpuprobe_model::abi::PROCESS_PID_SHIFT;
@@ -9,18 +12,39 @@ use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 
 /// Criteria that a reported process meets, all of them. An empty one accepts every process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct ProcessFilter {
-    /// Names, of which the process has one.
+    /// Report only processes of this name; repeatable.
+    #[arg(long = "comm", value_name = "NAME")]
     pub comms: Vec<String>,
-    /// User ids, of which the process has one.
+
+    /// Report only processes of this user, a name or number; repeatable.
+    #[arg(long = "uid", value_name = "USER", value_parser = parse_user)]
     pub uids: Vec<u32>,
-    /// Names and process ids, of which the process has none.
+
+    /// Ignore processes of this name or PID; repeatable.
+    #[arg(long = "exclude", value_name = "NAME|PID")]
     pub excluded: Vec<String>,
-    /// Beginning of the id of the process's container.
+
+    /// Report only processes in this container: its id or a prefix.
+    #[arg(long, value_name = "ID")]
     pub container: Option<String>,
-    /// The cgroup of the process, or a parent of it.
+
+    /// Report only processes in this cgroup and below.
+    #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,
+}
+
+/// A user id, or the id of the user who has that name.
+fn parse_user(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    match User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err(format!("there is no user '{text}'")),
+        Err(error) => Err(format!("cannot look up the user '{text}': {error}")),
+    }
 }
 
 /// Length to which the kernel truncates names: `TASK_COMM_LEN` without the final NUL.
@@ -29,15 +53,7 @@ const COMM_BYTES: usize = 15;
 impl ProcessFilter {
     /// Whether every process is accepted. It is asked for each event.
     pub fn is_empty(&self) -> bool {
-        let Self {
-            comms,
-            uids,
-            excluded,
-            container,
-            cgroup,
-        } = self;
-        let has_list = !(comms.is_empty() && uids.is_empty() && excluded.is_empty());
-        !has_list && container.is_none() && cgroup.is_none()
+        *self == Self::default()
     }
 
     /// Whether a process is reported.

@@ -1,5 +1,6 @@
 //! A live tracing session: attach, trace, report, detach.
 
+mod advanced;
 mod announce;
 mod collector;
 mod command;
@@ -28,7 +29,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::probe::StackMode;
-use crate::probe::{AttachKind, MapEntries};
 use discovery::Tracer;
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
 use gpuprobe_os::color::ColorChoice;
@@ -41,6 +41,7 @@ use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_top::ScreenConfig;
 
 pub use crate::serve::ServeConfig;
+pub use advanced::AdvancedOptions;
 pub use collector::CollectorSettings;
 pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
@@ -112,8 +113,6 @@ pub struct TraceConfig {
     pub target: Target,
     /// Children of the traced processes are traced too.
     pub children: bool,
-    /// The command runs with gpuprobe's user and capabilities instead of those of the user who called sudo.
-    pub as_root: bool,
     /// Filter on the reported processes.
     pub filter: ProcessFilter,
     /// Reported kinds of memory.
@@ -151,21 +150,8 @@ pub struct TraceConfig {
     pub output: Option<PathBuf>,
     /// When text has colours.
     pub color: ColorChoice,
-    /// The API layer whose memory calls are probed.
-    pub api: ApiChoice,
-    /// Kind of attachment; `None` for the best one that the kernel supports.
-    pub attach: Option<AttachKind>,
-    /// BPF maps whose number of entries differs from the default.
-    pub map_entries: Vec<MapEntries>,
-    /// Attach on arm64, where the probes are untested.
-    pub allow_arm64: bool,
-    /// Functions that begin with a nop of five bytes are probed where the kernel's optimisation of these
-    /// is faulty.
-    pub allow_nop5: bool,
-    /// Files are read and probed on any file system, also one served by another user (FUSE).
-    pub untrusted_mounts: bool,
-    /// Command run for an out-of-memory incident.
-    pub on_oom: Option<HookCommand>,
+    /// What is rarely needed.
+    pub advanced: AdvancedOptions,
     /// The recording to write.
     pub record: Option<RecordConfig>,
     /// Shows how many functions are named at the end.

@@ -6,9 +6,10 @@ use gpuprobe_wire::settings::{ActivityKinds, BUFFER_BYTES, BUFFER_BYTES_RANGE};
 use super::super::heading;
 use super::super::view::parse_size;
 use super::modes::SINGLE;
-use crate::live::{CollectorSettings, Target};
+use crate::live::CollectorSettings;
 
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = heading::TRACE)]
 #[allow(clippy::doc_markdown, reason = "it is the help, which has no markdown")]
 pub(super) struct ActivityArgs {
     /// Report GPU activity: CUPTI, loaded into COMMAND.
@@ -21,8 +22,7 @@ pub(super) struct ActivityArgs {
         value_name = "KINDS",
         num_args = 0..=1,
         require_equals = true,
-        group = SINGLE,
-        help_heading = heading::TRACE
+        group = SINGLE
     )]
     activity: Option<Option<ActivityKinds>>,
 
@@ -38,34 +38,17 @@ pub(super) struct ActivityArgs {
     cupti_buffer: usize,
 }
 
-/// Why nothing but a command can be told of.
-const NEEDS_COMMAND: &str = "--activity needs a command to start: CUPTI cannot be loaded into a \
-    process that is already running. Give `-- COMMAND`; of running processes, --cudatrace counts \
-    the launches, --bandwidth-util the copies and --memleak the memory";
-
 impl ActivityArgs {
     pub(super) fn is_on(&self) -> bool {
         self.activity.is_some()
     }
 
     /// Activity to collect, if anything.
-    ///
-    /// # Errors
-    /// It cannot be collected from `target`; says why.
-    pub(super) fn collect(
-        &self,
-        target: &Target,
-    ) -> Result<Option<CollectorSettings>, &'static str> {
-        if !self.is_on() {
-            return Ok(None);
-        }
-        if !matches!(target, Target::Command(_)) {
-            return Err(NEEDS_COMMAND);
-        }
-        Ok(Some(CollectorSettings {
-            kinds: self.activity.flatten().unwrap_or(ActivityKinds::USUAL),
+    pub(super) fn collect(&self) -> Option<CollectorSettings> {
+        Some(CollectorSettings {
+            kinds: self.activity?.unwrap_or(ActivityKinds::USUAL),
             buffer_bytes: self.cupti_buffer,
-        }))
+        })
     }
 }
 
@@ -96,13 +79,11 @@ mod tests {
 
     fn collect(words: &[&str]) -> Result<Option<CollectorSettings>, String> {
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        let (activity, target) = match &cli.action {
-            Some(Any::Live(TraceCommandAction::Record(record))) => {
-                (&record.activity, record.target.target())
-            }
-            _ => (&cli.trace.activity, cli.trace.target.target()),
+        let activity = match &cli.action {
+            Some(Any::Live(TraceCommandAction::Record(record))) => &record.activity,
+            _ => &cli.trace.activity,
         };
-        activity.collect(&target).map_err(ToOwned::to_owned)
+        Ok(activity.collect())
     }
 
     #[test]
@@ -151,10 +132,6 @@ mod tests {
                 &["--cupti-buffer", "1MiB", "--memleak", "--", "app"],
             ] {
                 assert!(of(wrong).is_err(), "{wrong:?}");
-            }
-            for running in [&["--activity", "--pid", "7"][..], &["--activity"]] {
-                let refused = of(running).unwrap_err();
-                assert!(refused.contains("--cudatrace"), "{refused}");
             }
         }
     }

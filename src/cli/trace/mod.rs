@@ -1,15 +1,10 @@
 //! Live tracing, as it is typed.
 
 mod activity;
-mod advanced;
-mod common;
-mod explain;
-mod limits;
 mod modes;
 mod record;
 mod serve;
 mod target;
-mod top;
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -20,23 +15,18 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand};
 
-use super::color::ColorArgs;
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
-use super::view::{Top, ViewArgs, parse_top};
-use super::{Cli, heading, parse_duration, progress};
+use super::view::{ColorArgs, Top, ViewArgs, parse_size, parse_top};
+use super::{Cli, heading, parse_duration};
 use crate::doctor;
-use crate::live;
-use crate::live::{RecordConfig, TraceConfig};
+use crate::live::{self, AdvancedOptions, RecordConfig, TraceConfig};
 use gpuprobe_cuda::Modes;
 use gpuprobe_views::ReportFormat;
 
 use activity::ActivityArgs;
-use advanced::AdvancedArgs;
-pub(super) use explain::Explained;
 use modes::ModeArgs;
-use target::TargetArgs;
-pub(super) use top::Watched;
+pub(super) use target::TargetArgs;
 
 /// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
 pub(super) fn run_as_helper() -> Option<ExitCode> {
@@ -84,12 +74,11 @@ impl TraceCommandAction {
 }
 
 /// Says what is wrong with the command line, and exits.
-fn wrong(kind: ErrorKind, message: &str) -> ! {
+pub(super) fn wrong(kind: ErrorKind, message: &str) -> ! {
     Cli::command().error(kind, message).exit()
 }
 
 #[derive(Debug, Args)]
-#[command(mut_arg("max_file_size", |size| size.requires("record")))]
 pub(super) struct TraceArgs {
     #[command(flatten)]
     modes: ModeArgs,
@@ -109,21 +98,14 @@ pub(super) struct TraceArgs {
         value_name = "TIME",
         default_value = "2s",
         value_parser = parse_duration,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
+        help_heading = heading::OUTPUT
     )]
     interval: Duration,
 
     /// Rows per list, or all.
     ///
     /// By default 10 in text, all in json and csv.
-    #[arg(
-        long,
-        value_name = "N|all",
-        value_parser = parse_top,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
     top: Option<Top>,
 
     /// Format of the reports: text, json or csv.
@@ -149,12 +131,7 @@ pub(super) struct TraceArgs {
     /// With --bandwidth-util or --activity, write a line for every copy or record.
     ///
     /// In csv, instead of sums.
-    #[arg(
-        long,
-        requires = modes::SINGLE,
-        help_heading = heading::OUTPUT,
-        hide_short_help = true
-    )]
+    #[arg(long, requires = modes::SINGLE, help_heading = heading::OUTPUT)]
     per_call: bool,
 
     #[command(flatten)]
@@ -169,11 +146,20 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "FILE", help_heading = heading::RECORDING)]
     record: Option<PathBuf>,
 
-    #[command(flatten)]
-    limits: limits::LimitArgs,
+    /// Stop recording at this file size: 512M, 4G.
+    ///
+    /// Tracing with reports continues.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        requires = "record",
+        help_heading = heading::RECORDING
+    )]
+    max_file_size: Option<u64>,
 
-    #[command(flatten)]
-    advanced: AdvancedArgs,
+    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    advanced: AdvancedOptions,
 }
 
 impl TraceArgs {
@@ -191,7 +177,8 @@ impl TraceArgs {
             modes.bandwidth_util,
             modes.activity,
         ];
-        if self.format == ReportFormat::Csv && several.iter().filter(|&&mode| mode).count() > 1 {
+        if self.format == ReportFormat::Csv && several.into_iter().filter(|&mode| mode).count() > 1
+        {
             wrong(
                 ErrorKind::ArgumentConflict,
                 "csv holds one table: give one of --memleak, --cudatrace, --bandwidth-util and \
@@ -214,30 +201,27 @@ impl TraceArgs {
     }
 
     fn into_config(self) -> TraceConfig {
-        let modes = self.modes();
-        let profiles = self.profile.config(self.view.view().full_stacks);
-        let collect = self.activity.collect(&self.target.target());
-        let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
+        let (modes, view) = (self.modes(), self.view.view());
+        let record = self.record.map(|path| RecordConfig {
+            path,
+            name: None,
+            only: false,
+            max_bytes: self.max_file_size,
+            sample_every: None,
+        });
         TraceConfig {
-            collect,
+            collect: self.activity.collect(),
             single_records: self.per_call && modes.activity,
-            view: self.view.view(),
-            profiles,
+            view,
+            profiles: self.profile.config(view.full_stacks),
             gate: self.gate.config(),
             per_call: self.per_call && modes.bandwidth_util,
             top: Top::rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
             color: self.color.choice(),
-            record: self.record.map(|path| RecordConfig {
-                path,
-                name: None,
-                only: false,
-                max_bytes: self.limits.max_file_size,
-                sample_every: None,
-            }),
-            progress: progress::on_stderr(),
-            ..common::config(&self.target, self.advanced, modes, self.interval)
+            record,
+            ..self.target.config(self.advanced, modes, self.interval)
         }
     }
 }

@@ -17,18 +17,18 @@ pub(super) const MEMORY: Modes = Modes {
 };
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new(SINGLE).multiple(true))]
+#[command(next_help_heading = heading::TRACE, group = ArgGroup::new(SINGLE).multiple(true))]
 pub(super) struct ModeArgs {
     /// Memory allocated and not freed; the default.
-    #[arg(long, help_heading = heading::TRACE)]
+    #[arg(long)]
     memleak: bool,
 
     /// Which kernels are launched, and how often.
-    #[arg(long, help_heading = heading::TRACE)]
+    #[arg(long)]
     cudatrace: bool,
 
     /// How much is copied, and how fast.
-    #[arg(long, group = SINGLE, help_heading = heading::TRACE)]
+    #[arg(long, group = SINGLE)]
     bandwidth_util: bool,
 }
 

@@ -5,17 +5,13 @@ use std::time::Duration;
 
 use chrono::Local;
 use clap::Args;
-use clap::error::ErrorKind;
 
-use super::super::{heading, parse_duration, progress};
+use super::super::view::parse_size;
+use super::super::{heading, parse_duration};
 use super::activity::ActivityArgs;
-use super::advanced::AdvancedArgs;
-use super::common;
-use super::limits::LimitArgs;
 use super::modes::{MEMORY, ModeArgs};
 use super::target::TargetArgs;
-use super::wrong;
-use crate::live::{RecordConfig, RecordingName, TraceConfig};
+use crate::live::{AdvancedOptions, RecordConfig, RecordingName, TraceConfig};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
@@ -38,42 +34,40 @@ pub(in crate::cli) struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = heading::RECORDING)]
     smi_interval: Option<Duration>,
 
-    #[command(flatten)]
-    limits: LimitArgs,
+    /// Stop recording at this file size, and end with status 1: 512M, 4G.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = heading::RECORDING)]
+    max_file_size: Option<u64>,
 
-    #[command(flatten)]
-    advanced: AdvancedArgs,
+    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    advanced: AdvancedOptions,
 }
 
 /// How often launches are read from the kernel side.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 impl RecordArgs {
-    fn record(&self) -> RecordConfig {
-        let invented = || RecordingName::of(&self.target.target(), Local::now());
-        let name = self.output.is_none().then(invented);
-        let path = name.as_ref().map(RecordingName::path);
-        RecordConfig {
-            path: path.or(self.output.clone()).unwrap_or_default(),
+    pub(super) fn into_config(self) -> TraceConfig {
+        let target = self.target.target();
+        let name = match self.output {
+            Some(_) => None,
+            None => Some(RecordingName::of(&target, Local::now())),
+        };
+        let path = name.as_ref().map(RecordingName::path).or(self.output);
+        let record = RecordConfig {
+            path: path.unwrap_or_default(),
             name,
             only: true,
-            max_bytes: self.limits.max_file_size,
+            max_bytes: self.max_file_size,
             sample_every: self.smi_interval,
-        }
-    }
-
-    pub(super) fn into_config(self) -> TraceConfig {
-        let record = self.record();
+        };
         let modes = self.modes.with(self.activity.is_on());
-        let modes = modes.unwrap_or(MEMORY);
-        let collect = self.activity.collect(&self.target.target());
-        let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         TraceConfig {
-            collect,
+            collect: self.activity.collect(),
             top: Some(0),
             record: Some(record),
-            progress: progress::on_stderr(),
-            ..common::config(&self.target, self.advanced, modes, COUNT_EVERY)
+            ..self
+                .target
+                .config(self.advanced, modes.unwrap_or(MEMORY), COUNT_EVERY)
         }
     }
 }

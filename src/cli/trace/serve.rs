@@ -8,12 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::super::{heading, progress};
-use super::advanced::AdvancedArgs;
-use super::common;
+use super::super::heading;
 use super::modes::ModeArgs;
 use super::target::TargetArgs;
-use crate::live::{self, ServeConfig, TraceConfig};
+use crate::live::{self, AdvancedOptions, ServeConfig, TraceConfig};
 use crate::probe::StackMode;
 use crate::serve::listen::check_access;
 use crate::serve::{Listen, tls};
@@ -26,62 +24,52 @@ const TAKEN_IN_EVERY: Duration = Duration::from_secs(10);
 const LEAST_TOKEN: usize = 16;
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = heading::SERVING)]
 pub(in crate::cli) struct ServeArgs {
+    /// Listen on ADDRESS:PORT or `unix:/PATH`, a Unix socket.
+    ///
+    /// An address that other hosts can reach needs --tls-cert and --tls-key, and --token-file or
+    /// --client-ca.
+    #[arg(long, value_name = "WHERE", default_value_t = Listen::default())]
+    listen: Listen,
+
+    /// Serve TLS with this chain of certificates, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate of these authorities, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
+
+    /// Accept only requests with the bearer token in FILE, except to /healthz.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Let whoever can reach --listen read everything.
+    #[arg(long)]
+    insecure_listen: bool,
+
+    /// Serve at most N series; further processes are summed as `other`.
+    #[arg(long, value_name = "N", default_value_t = MetricLimits::default().series)]
+    max_series: usize,
+
     #[command(flatten)]
     modes: ModeArgs,
 
     #[command(flatten)]
     target: TargetArgs,
 
-    /// Listen on ADDRESS:PORT or `unix:/PATH`, a Unix socket.
-    ///
-    /// An address that other hosts can reach needs --tls-cert and --tls-key, and --token-file or
-    /// --client-ca.
-    #[arg(long, value_name = "WHERE", default_value_t = Listen::default(), help_heading = heading::SERVING)]
-    listen: Listen,
-
-    /// Serve TLS with this chain of certificates, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = heading::SERVING)]
-    tls_cert: Option<PathBuf>,
-
-    /// The private key of --tls-cert, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = heading::SERVING)]
-    tls_key: Option<PathBuf>,
-
-    /// Accept only clients with a certificate of these authorities, PEM.
-    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = heading::SERVING)]
-    client_ca: Option<PathBuf>,
-
-    /// Accept only requests with the bearer token in FILE, except to /healthz.
-    #[arg(long, value_name = "FILE", help_heading = heading::SERVING)]
-    token_file: Option<PathBuf>,
-
-    /// Let whoever can reach --listen read everything.
-    #[arg(long, help_heading = heading::SERVING)]
-    insecure_listen: bool,
-
-    /// Serve at most N series; further processes are summed as `other`.
-    #[arg(long, value_name = "N", default_value_t = MetricLimits::default().series, help_heading = heading::SERVING)]
-    max_series: usize,
-
-    #[command(flatten)]
-    advanced: AdvancedArgs,
+    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    advanced: AdvancedOptions,
 }
 
 impl ServeArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         live::run(&self.into_config()?)
-    }
-
-    /// Modes of the trace: all unless some are given.
-    fn modes(&self) -> Modes {
-        let all = Modes {
-            memleak: true,
-            cudatrace: true,
-            bandwidth_util: true,
-            ..Modes::default()
-        };
-        self.modes.with(false).unwrap_or(all)
     }
 
     fn serve(&self) -> Result<ServeConfig> {
@@ -108,17 +96,21 @@ impl ServeArgs {
     }
 
     fn into_config(self) -> Result<TraceConfig> {
-        let modes = self.modes();
         let serve = self.serve()?;
-        let stacks = match modes.memleak {
-            true => self.target.stacks_or(StackMode::Auto),
-            false => self.target.stacks(false),
+        let modes = self.modes.with(false).unwrap_or(Modes {
+            memleak: true,
+            cudatrace: true,
+            bandwidth_util: true,
+            ..Modes::default()
+        });
+        let by_default = match modes.memleak {
+            true => StackMode::Auto,
+            false => StackMode::Off,
         };
         Ok(TraceConfig {
-            stacks,
-            progress: progress::on_stderr(),
+            stacks: self.target.stacks.unwrap_or(by_default),
             serve: Some(serve),
-            ..common::config(&self.target, self.advanced, modes, TAKEN_IN_EVERY)
+            ..self.target.config(self.advanced, modes, TAKEN_IN_EVERY)
         })
     }
 }

@@ -3,126 +3,71 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use nix::unistd::User;
+use clap::Args;
 
-use super::super::{heading, parse_duration};
-use crate::live::{ProcessFilter, Target, TensorMode};
+use super::super::{heading, parse_duration, progress};
+use crate::live::{AdvancedOptions, ProcessFilter, Target, TensorMode, TraceConfig};
 use crate::probe::StackMode;
-use gpuprobe_cuda::{KindSet, MemoryKind};
-
-/// Whether call stacks have frames of Python.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PythonFrames {
-    /// Where a process has a Python interpreter that is known.
-    Auto,
-    /// Not at all.
-    Off,
-}
+use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
+use gpuprobe_os::color::ColorChoice;
+use gpuprobe_report::View;
+use gpuprobe_views::ReportFormat;
+use gpuprobe_views::profile::ProfileConfig;
 
 #[derive(Debug, Args)]
-pub(super) struct TargetArgs {
+#[command(next_help_heading = heading::TARGETS)]
+pub(in crate::cli) struct TargetArgs {
     /// Trace this running process, or these: PID,PID.
     #[arg(
         short,
         long,
         value_name = "PID",
         value_delimiter = ',',
-        conflicts_with = "command",
-        help_heading = heading::TARGETS
+        conflicts_with = "command"
     )]
-    pub(super) pid: Vec<u32>,
+    pub(in crate::cli) pid: Vec<u32>,
 
     /// Trace every CUDA process, also later ones; the default without --pid and COMMAND.
-    #[arg(short, long, conflicts_with_all = ["pid", "command"], help_heading = heading::TARGETS)]
+    #[arg(short, long, conflicts_with_all = ["pid", "command"])]
     all: bool,
 
     /// With --pid, trace child processes too.
-    #[arg(long, requires = "pid", help_heading = heading::TARGETS, hide_short_help = true)]
-    pub(super) children: bool,
+    #[arg(long, requires = "pid")]
+    children: bool,
 
-    /// Report only processes of this name; repeatable.
-    #[arg(long, value_name = "NAME", help_heading = heading::TARGETS, hide_short_help = true)]
-    comm: Vec<String>,
-
-    /// Report only processes of this user, a name or number; repeatable.
-    #[arg(long, value_name = "USER", value_parser = parse_user, help_heading = heading::TARGETS, hide_short_help = true)]
-    uid: Vec<u32>,
-
-    /// Ignore processes of this name or PID; repeatable.
-    #[arg(long, value_name = "NAME|PID", help_heading = heading::TARGETS, hide_short_help = true)]
-    exclude: Vec<String>,
-
-    /// Report only processes in this container: its id or a prefix.
-    #[arg(long, value_name = "ID", help_heading = heading::TARGETS, hide_short_help = true)]
-    container: Option<String>,
-
-    /// Report only processes in this cgroup and below.
-    #[arg(long, value_name = "PATH", help_heading = heading::TARGETS, hide_short_help = true)]
-    cgroup: Option<String>,
+    #[command(flatten)]
+    filter: ProcessFilter,
 
     /// Report only these kinds of memory, separated by commas.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "KIND",
-        value_delimiter = ',',
-        help_heading = heading::TRACE,
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', help_heading = heading::TRACE)]
     kind: Vec<MemoryKind>,
 
     /// Stop tracing after this time: 30s, 5m.
-    #[arg(
-        short,
-        long,
-        value_name = "TIME",
-        value_parser = parse_duration,
-        help_heading = heading::TARGETS
-    )]
-    pub(super) duration: Option<Duration>,
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub(in crate::cli) duration: Option<Duration>,
 
     /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
-    #[arg(
-        long,
-        value_enum,
-        value_name = "HOW",
-        help_heading = heading::STACKS,
-        hide_short_help = true
-    )]
-    stacks: Option<StackMode>,
+    #[arg(long, value_enum, value_name = "HOW", help_heading = heading::STACKS)]
+    pub(in crate::cli) stacks: Option<StackMode>,
 
-    /// Python frames in call stacks.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "HOW",
-        default_value_t = PythonFrames::Auto,
-        hide = true
-    )]
-    python: PythonFrames,
+    /// Python frames in call stacks: where a process has a Python interpreter that is known, or not at all.
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "off"], hide = true)]
+    python: String,
 
     /// Trace tensors: what PyTorch's caching allocator hands out.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "HOW",
-        default_value_t = TensorMode::On,
-        help_heading = heading::TRACE,
-        hide_short_help = true
-    )]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = TensorMode::On, help_heading = heading::TRACE)]
     tensors: TensorMode,
 
     /// Start COMMAND, trace it and its children.
     ///
     /// The exit status is its own. Under sudo it runs as the user who called sudo.
-    #[arg(last = true, value_name = "COMMAND", help_heading = heading::TARGETS)]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 impl TargetArgs {
     /// The processes to trace.
-    pub(super) fn target(&self) -> Target {
+    pub(in crate::cli) fn target(&self) -> Target {
         match self.pid.as_slice() {
             [] if self.command.is_empty() => Target::Everything,
             [] => Target::Command(self.command.clone()),
@@ -132,67 +77,58 @@ impl TargetArgs {
 
     /// Whether it was said which processes these are, or for how long they are traced.
     pub(super) fn is_said(&self) -> bool {
-        let is_selected = self.all || self.filter() != ProcessFilter::default();
+        let is_selected = self.all || !self.filter.is_empty();
         self.target() != Target::Everything || is_selected || self.duration.is_some()
     }
 
-    /// How call stacks are taken: by default, only where few processes pay for them.
-    pub(super) fn stacks(&self, memleak: bool) -> StackMode {
-        let by_default = if memleak && self.target() != Target::Everything {
-            StackMode::Auto
-        } else {
-            StackMode::Off
+    /// The configuration of a trace without text, a recording, or a screen. `interval` is the time between two
+    /// reports, or between two readings of the kernel's counts.
+    pub(in crate::cli) fn config(
+        self,
+        advanced: AdvancedOptions,
+        modes: Modes,
+        interval: Duration,
+    ) -> TraceConfig {
+        let target = self.target();
+        // By default, only where few processes pay for stacks.
+        let by_default = match modes.memleak && target != Target::Everything {
+            true => StackMode::Auto,
+            false => StackMode::Off,
         };
-        self.stacks.unwrap_or(by_default)
-    }
-
-    /// How call stacks are taken; as `by_default` unless that was said.
-    pub(super) fn stacks_or(&self, by_default: StackMode) -> StackMode {
-        self.stacks.unwrap_or(by_default)
-    }
-
-    /// Whether call stacks have frames of Python.
-    pub(super) fn python(&self) -> bool {
-        self.python == PythonFrames::Auto
-    }
-
-    /// Whether what allocators of frameworks hand out is traced.
-    pub(super) fn tensors(&self, memleak: bool) -> TensorMode {
-        match memleak {
-            true => self.tensors,
-            false => TensorMode::Off,
+        TraceConfig {
+            collect: None,
+            single_records: false,
+            stacks: self.stacks.unwrap_or(by_default),
+            python: self.python == "auto",
+            tensors: match modes.memleak {
+                true => self.tensors,
+                false => TensorMode::Off,
+            },
+            view: View::default(),
+            profiles: ProfileConfig::default(),
+            gate: None,
+            target,
+            children: self.children,
+            filter: self.filter,
+            kinds: match self.kind.is_empty() {
+                true => KindSet::ALL,
+                false => self.kind.into_iter().collect(),
+            },
+            modes,
+            per_call: false,
+            interval,
+            duration: self.duration,
+            top: None,
+            format: ReportFormat::Json,
+            output: None,
+            color: ColorChoice::Never,
+            advanced,
+            record: None,
+            progress: progress::on_stderr(),
+            explains: None,
+            serve: None,
+            screens: None,
         }
-    }
-
-    /// Which of that is reported, or recorded.
-    pub(super) fn filter(&self) -> ProcessFilter {
-        ProcessFilter {
-            comms: self.comm.clone(),
-            uids: self.uid.clone(),
-            excluded: self.exclude.clone(),
-            container: self.container.clone(),
-            cgroup: self.cgroup.clone(),
-        }
-    }
-
-    /// The kinds of memory that reports are about.
-    pub(super) fn kinds(&self) -> KindSet {
-        match self.kind.as_slice() {
-            [] => KindSet::ALL,
-            kinds => kinds.iter().copied().collect(),
-        }
-    }
-}
-
-/// A user id, or the id of the user who has that name.
-fn parse_user(text: &str) -> Result<u32, String> {
-    if let Ok(uid) = text.parse() {
-        return Ok(uid);
-    }
-    match User::from_name(text) {
-        Ok(Some(user)) => Ok(user.uid.as_raw()),
-        Ok(None) => Err(format!("there is no user '{text}'")),
-        Err(error) => Err(format!("cannot look up the user '{text}': {error}")),
     }
 }
 
@@ -229,7 +165,8 @@ mod tests {
             assert_eq!(report.filter, record.filter);
             assert_eq!(report.kinds, record.kinds);
             assert_eq!(report.duration, record.duration);
-            assert_eq!((report.api, report.attach), (record.api, record.attach));
+            let hidden = |config: &TraceConfig| (config.advanced.api, config.advanced.attach);
+            assert_eq!(hidden(&report), hidden(&record));
         }
         for wrong in [["--children", "--comm"], ["--pid", "x"], ["--kind", "odd"]] {
             assert!(config(&["gpuprobe", "record", "-o", "f"], &wrong).is_none());

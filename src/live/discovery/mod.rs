@@ -138,8 +138,8 @@ fn load_settings(config: &TraceConfig) -> LoadSettings {
         python: config.python,
         tensors: config.tensors != TensorMode::Off,
         requests: config.tensors == TensorMode::Requested,
-        kind: config.attach,
-        map_entries: config.map_entries.clone(),
+        kind: config.advanced.attach,
+        map_entries: config.advanced.map_entries.clone(),
     }
 }
 
@@ -157,7 +157,7 @@ impl Tracer {
         (orders, receiver): (Orders, mpsc::Receiver<Order>),
         mut prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {
-        arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
+        arm64::permit(std::env::consts::ARCH, config.advanced.allow_arm64)?;
         let probe = Arc::new(Probe::load(&load_settings(config))?);
         for pid in users(config, processes) {
             prepare(&probe, pid);

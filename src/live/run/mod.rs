@@ -57,7 +57,7 @@ const TERMINATED_FOR: Duration = Duration::from_millis(600);
 /// Returns an error if nothing could be traced, or a report could not be written.
 pub fn run(config: &TraceConfig) -> Result<ExitCode> {
     descriptors::remember();
-    if config.untrusted_mounts {
+    if config.advanced.untrusted_mounts {
         mounts::trust_all();
     }
     limits::raise();
@@ -287,7 +287,7 @@ impl Run<'_> {
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
         let environment = self.collector.iter().flat_map(Collector::environment);
-        let child = command::spawn(arguments, environment, self.config.as_root);
+        let child = command::spawn(arguments, environment, self.config.advanced.as_root);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
     }

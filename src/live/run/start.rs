@@ -57,8 +57,8 @@ impl<'a> Run<'a> {
         let attached = AttachedTracer::start(config, &processes, helpers, queue, &mut sink.stacks)
             .inspect_err(|_| sink.input_recorder.discard())?;
         // Before the capabilities are dropped, which hooks need.
-        let start = |command| Hooks::start(command, config.as_root);
-        let hooks = config.on_oom.clone().map(start).transpose();
+        let start = |command| Hooks::start(command, config.advanced.as_root);
+        let hooks = config.advanced.on_oom.clone().map(start).transpose();
         let hooks = hooks.inspect_err(|_| sink.input_recorder.discard())?;
         // After the last fork, which would have its connections, too.
         let served = config.serve.as_ref().zip(socket);
