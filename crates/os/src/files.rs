@@ -4,20 +4,20 @@
 //! called sudo, and as root only where that user may not. Output goes through no symbolic link of a third user, and
 //! into no file that such a user has put there.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, readlinkat};
+use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, statfs};
 
 use crate::privileges::{User, invoker};
 
-/// Maximum number of symbolic links at the end of a path, as in the kernel.
+/// Maximum number of symbolic links of a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// First bytes of every SQLite database.
@@ -43,7 +43,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// Returns `AlreadyExists` if the name is taken, even by a symbolic link, or the file system's error.
 pub fn create_new(path: &Path) -> io::Result<(File, User)> {
     as_user(invoker(), |user| {
-        check_folders(folder_of(path), user)?;
+        resolved(folder_of(path), user)?;
         File::create_new(path)
     })
 }
@@ -54,7 +54,7 @@ pub fn create_new(path: &Path) -> io::Result<(File, User)> {
 /// Returns the file system's error, or `PermissionDenied` if another user has placed a link there.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let create = |user: &User| {
-        check_folders(path, user)?;
+        resolved(path, user)?;
         fs::create_dir_all(path)
     };
     as_user(invoker(), create).map(|_| ())
@@ -79,33 +79,19 @@ fn as_user<T>(
 
 /// Opens `path` as `user`, who is the current one.
 fn overwrite(path: &Path, user: &User) -> io::Result<File> {
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        check_folders(folder_of(&path), user)?;
-        // Not for writing yet: that could wait for the reader of another's FIFO.
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let found: File = match open(&path, flags, Mode::empty()) {
-            Ok(found) => found.into(),
-            Err(Errno::ENOENT) => match File::create_new(&path) {
-                // It was created just now.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                created => return created,
-            },
-            Err(error) => return Err(error.into()),
-        };
-        let metadata = found.metadata()?;
-        if !metadata.is_symlink() {
-            check_file(&path, &found, &metadata, user)?;
-            return truncate(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref());
-        }
-        // A link of `/proc` to an open file has no target with a path.
-        if fstatfs(&found)?.filesystem_type() == PROC_SUPER_MAGIC {
-            return truncate(&path);
-        }
-        check_link(&path, &metadata, user)?;
-        path = folder_of(&path).join(readlinkat(&found, "")?);
+    let path = resolved(path, user)?;
+    // Not for writing yet: that could wait for the reader of another's FIFO.
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let found: File = match open(&path, flags, Mode::empty()) {
+        Ok(found) => found.into(),
+        Err(Errno::ENOENT) => return File::create_new(&path),
+        Err(error) => return Err(error.into()),
+    };
+    if statfs(folder_of(&path)).is_ok_and(|system| system.filesystem_type() == PROC_SUPER_MAGIC) {
+        return truncate(&path);
     }
-    Err(Errno::ELOOP.into())
+    check_file(&path, &found, user)?;
+    truncate(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref())
 }
 
 fn truncate(path: &Path) -> io::Result<File> {
@@ -114,40 +100,48 @@ fn truncate(path: &Path) -> io::Result<File> {
     options.custom_flags(OFlag::O_NOCTTY.bits()).open(path)
 }
 
-/// Checks that neither `folder` nor one above it is a symbolic link of another user.
-fn check_folders(folder: &Path, user: &User) -> io::Result<()> {
-    for folder in folder.ancestors() {
-        // Missing ones are the business of whoever opens it.
-        match fs::symlink_metadata(folder) {
-            Ok(metadata) if metadata.is_symlink() => check_link(folder, &metadata, user)?,
-            _ => {}
+/// `path` without symbolic links, each of which is root's or `user`'s. Links of `/proc` stay: an open file may have no
+/// path.
+fn resolved(path: &Path, user: &User) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let mut links = path.ancestors().filter_map(|part| {
+            let found = fs::symlink_metadata(part).ok()?;
+            found.is_symlink().then_some((part, found.uid()))
+        });
+        // The outermost leads to the others.
+        let Some((link, owner)) = links.by_ref().last() else {
+            return Ok(path);
+        };
+        let folder = folder_of(link);
+        if statfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC {
+            return Ok(path);
         }
+        if ![0, user.uid].contains(&owner) {
+            let name = Path::new(link.file_name().unwrap_or(link.as_os_str())).display();
+            return refuse(format!("'{name}' is a symbolic link of user {owner}"));
+        }
+        let rest = path.strip_prefix(link).unwrap_or(Path::new(""));
+        let target = folder.join(fs::read_link(link)?);
+        // Joining nothing would add a slash.
+        path = match rest.as_os_str().is_empty() {
+            true => target,
+            false => target.join(rest),
+        };
     }
-    Ok(())
-}
-
-fn check_link(path: &Path, link: &Metadata, user: &User) -> io::Result<()> {
-    let owner = link.uid();
-    let name = Path::new(path.file_name().unwrap_or(path.as_os_str()));
-    match [0, user.uid].contains(&owner) {
-        true => Ok(()),
-        false => refuse(format!(
-            "'{}' is a symbolic link of user {owner}",
-            name.display()
-        )),
-    }
+    Err(Errno::ELOOP.into())
 }
 
 /// Checks that the existing file is one to be written to.
-fn check_file(path: &Path, found: &File, metadata: &Metadata, user: &User) -> io::Result<()> {
+fn check_file(path: &Path, found: &File, user: &User) -> io::Result<()> {
+    let metadata = found.metadata()?;
     let owner = metadata.uid();
     let is_regular = metadata.is_file();
-    if is_regular || metadata.file_type().is_fifo() {
-        // The owner of the folder can exchange everything in it anyway.
-        let of_folder = fs::metadata(folder_of(path))?.uid();
-        if ![0, user.uid, of_folder].contains(&owner) {
-            return refuse(format!("it is a file of user {owner}"));
-        }
+    // The owner of the folder can exchange everything in it anyway.
+    let of_folder = fs::metadata(folder_of(path))?.uid();
+    let is_trusted = [0, user.uid, of_folder].contains(&owner);
+    if (is_regular || metadata.file_type().is_fifo()) && !is_trusted {
+        return refuse(format!("it is a file of user {owner}"));
     }
     if is_regular && metadata.nlink() > 1 {
         return refuse("it has another name too (a hard link)".to_owned());
@@ -161,7 +155,7 @@ fn check_file(path: &Path, found: &File, metadata: &Metadata, user: &User) -> io
     Ok(())
 }
 
-fn refuse(why: String) -> io::Result<()> {
+fn refuse<T>(why: String) -> io::Result<T> {
     Err(io::Error::new(ErrorKind::PermissionDenied, why))
 }
 
