@@ -60,48 +60,42 @@ pub enum Piece<'a> {
 /// The pieces of a painted text, in order.
 pub fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
-    let (mut rest, mut from) = (text, 0);
-    while let Some(at) = rest[from..].find(ESCAPE) {
-        let at = from + at;
-        let Some(length) = style_at(&rest[at..]) else {
-            from = at + 1;
-            continue;
-        };
-        let (before, after) = rest.split_at(at);
-        let (style, after) = after.split_at(length);
-        if !before.is_empty() {
-            pieces.push(Piece::Text(before));
-        }
+    let mut rest = text;
+    while let Some((before, style, after)) = split_at_style(rest) {
+        pieces.extend((!before.is_empty()).then_some(Piece::Text(before)));
         pieces.push(Piece::Style(style));
-        (rest, from) = (after, 0);
+        rest = after;
     }
-    if !rest.is_empty() {
-        pieces.push(Piece::Text(rest));
-    }
+    pieces.extend((!rest.is_empty()).then_some(Piece::Text(rest)));
     pieces
+}
+
+/// What is before the first escape sequence of a tone, or of the one that ends them, the sequence, and what follows.
+fn split_at_style(text: &str) -> Option<(&str, &str, &str)> {
+    text.match_indices(ESCAPE).find_map(|(at, _)| {
+        let (before, rest) = text.split_at(at);
+        let (style, after) = rest.split_at(style_at(rest)?);
+        Some((before, style, after))
+    })
 }
 
 /// A painted text without the escape sequences of tones.
 pub fn unpainted(text: &str) -> String {
-    let pieces = pieces(text).into_iter();
-    let texts = pieces.filter_map(|piece| match piece {
-        Piece::Text(text) => Some(text),
-        Piece::Style(_) => None,
-    });
-    texts.collect()
+    let text_of = |piece| match piece {
+        Piece::Text(text) => text,
+        Piece::Style(_) => "",
+    };
+    pieces(text).into_iter().map(text_of).collect()
 }
 
 const ESCAPE: char = '\u{1b}';
 
-/// Length of the escape sequence of a tone, or of the one that ends them, with which `text` begins.
+/// Length of the escape sequence with which `text` begins.
 fn style_at(text: &str) -> Option<usize> {
-    let mut tones = Tone::ALL.into_iter().map(Tone::style);
-    let begins = |style: Style| {
-        let ends = [style.render().to_string(), style.render_reset().to_string()];
-        ends.into_iter()
-            .find(|escape| text.starts_with(escape.as_str()))
-    };
-    Some(tones.find_map(begins)?.len())
+    let ends = |style: Style| [style.render().to_string(), style.render_reset().to_string()];
+    let mut sequences = Tone::ALL.into_iter().map(Tone::style).flat_map(ends);
+    let found = sequences.find(|sequence| text.starts_with(sequence.as_str()));
+    found.map(|sequence| sequence.len())
 }
 
 /// When reports have colours.

@@ -13,7 +13,7 @@ use nix::sys::statfs::{self, FsType, fstatfs};
 use crate::mounts;
 use crate::proc;
 
-/// Virtual file systems. They contain no code, and opening or reading a file there may consume data
+/// Virtual file systems, and huge pages. They contain no code, and opening or reading a file there may consume data
 /// (`kmsg`, `trace_pipe`) or use the privileges of the reader.
 const MADE_UP: &[FsType] = &[
     statfs::PROC_SUPER_MAGIC,
@@ -27,6 +27,8 @@ const MADE_UP: &[FsType] = &[
     statfs::CGROUP2_SUPER_MAGIC,
     statfs::BPF_FS_MAGIC,
     statfs::RDTGROUP_SUPER_MAGIC,
+    // A page that such a file has lost cannot be repaired in the mapping.
+    statfs::HUGETLBFS_MAGIC,
 ];
 
 /// Opens `path` for reading if it is a regular file; other types are not touched: the file that a
@@ -99,19 +101,17 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// # Errors
 /// Returns the errors of [`open_regular`].
 pub fn open_regular_in_root(pid: u32, path: &Path) -> io::Result<File> {
-    open_in_root(pid, path, OFlag::empty())
+    open_regular_beneath(&root_of(pid)?, pid, path)
 }
 
-fn open_in_root(pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
-    let root = open_folder(format!("/proc/{pid}/root").as_ref())?;
-    open_beneath(&root, pid, path, flags)
+fn root_of(pid: u32) -> io::Result<File> {
+    open_folder(format!("/proc/{pid}/root").as_ref())
 }
 
-fn open_beneath(root: &File, pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
+fn find_beneath(root: &File, path: &Path, flags: OFlag) -> io::Result<File> {
     let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let how = OpenHow::new().flags(place | flags).resolve(within);
-    reopen(&openat2(root, path, how)?.into(), pid)
+    let flags = flags | OFlag::O_PATH | OFlag::O_CLOEXEC;
+    Ok(openat2(root, path, OpenHow::new().flags(flags).resolve(within))?.into())
 }
 
 /// Opens a directory as a starting point (`O_PATH`).
@@ -130,7 +130,7 @@ pub fn open_folder(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Returns the errors of [`open_regular`].
 pub fn open_regular_beneath(root: &File, pid: u32, path: &Path) -> io::Result<File> {
-    open_beneath(root, pid, path, OFlag::empty())
+    reopen(&find_beneath(root, path, OFlag::empty())?, pid)
 }
 
 /// As [`open_regular_in_root`], for a file written by process `pid` itself in a directory where
@@ -141,7 +141,8 @@ pub fn open_regular_beneath(root: &File, pid: u32, path: &Path) -> io::Result<Fi
 /// Returns the errors of [`open_regular`], `PermissionDenied` if another user owns the file, or the
 /// system's error if the process has exited.
 pub fn open_own_in_root(pid: u32, path: &Path) -> io::Result<File> {
-    let file = open_in_root(pid, path, OFlag::O_NOFOLLOW)?;
+    let found = find_beneath(&root_of(pid)?, path, OFlag::O_NOFOLLOW)?;
+    let file = reopen(&found, pid)?;
     let owner = file.metadata()?.uid();
     let status = proc::status(pid)?;
     let users = [0, status.ruid, status.euid, status.suid, status.fuid];
@@ -163,13 +164,8 @@ fn open_found(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    let system = fstatfs(place)?.filesystem_type();
-    if MADE_UP.contains(&system) {
+    if MADE_UP.contains(&fstatfs(place)?.filesystem_type()) {
         return Err(io::Error::other("it is no file of a disk"));
-    }
-    // A page that a huge-page file has lost cannot be repaired in the mapping.
-    if system == statfs::HUGETLBFS_MAGIC {
-        return Err(io::Error::other("it is a file of huge pages"));
     }
     // The holder of a lease can block an open for 45 seconds.
     let without_waiting = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -303,6 +299,6 @@ mod tests {
         };
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let error = open_regular(Path::new(&path)).unwrap_err();
-        assert_eq!(error.to_string(), "it is a file of huge pages");
+        assert_eq!(error.to_string(), "it is no file of a disk");
     }
 }

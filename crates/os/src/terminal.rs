@@ -16,17 +16,11 @@ pub enum StandardStream {
 }
 
 impl StandardStream {
-    fn is_terminal(self) -> bool {
+    /// Whether it is a terminal, and its size.
+    fn look(self) -> (bool, Option<(usize, usize)>) {
         match self {
-            Self::Stdout => io::stdout().is_terminal(),
-            Self::Stderr => io::stderr().is_terminal(),
-        }
-    }
-
-    fn size(self) -> Option<(usize, usize)> {
-        match self {
-            Self::Stdout => size(io::stdout()),
-            Self::Stderr => size(io::stderr()),
+            Self::Stdout => (io::stdout().is_terminal(), size(io::stdout())),
+            Self::Stderr => (io::stderr().is_terminal(), size(io::stderr())),
         }
     }
 }
@@ -50,11 +44,11 @@ impl Layout {
     /// `COLUMNS`, as in `ps`, else the terminal's as it is now, within 80 to 240; files and pipes have no
     /// limit.
     pub fn of(stream: Option<StandardStream>, color: ColorChoice) -> Self {
-        let size = stream.and_then(StandardStream::size);
+        let (is_terminal, size) = stream.map(StandardStream::look).unwrap_or_default();
         let columns = size.map(|(columns, _)| columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
         Self {
             columns: self::columns().or(columns),
-            colored: color.paints(stream.is_some_and(StandardStream::is_terminal)),
+            colored: color.paints(is_terminal),
             full_names: false,
         }
     }
@@ -126,10 +120,11 @@ struct Plain<W: Write> {
 
 impl<W: Write> Plain<W> {
     fn new(out: W, colored: bool) -> Self {
+        let begun = Vec::new();
         Self {
             out,
             colored,
-            begun: Vec::new(),
+            begun,
         }
     }
 
@@ -147,16 +142,13 @@ impl<W: Write> Plain<W> {
 
 /// `text` with its control characters, of ASCII and of Latin-1 (U+0080 to U+009F), as escape sequences.
 fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => escaped.push(c),
-            '\u{80}'.. if c.is_control() => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
-            _ if c.is_control() => escaped.push_str(&format!("\\x{:02x}", u32::from(c))),
-            _ => escaped.push(c),
-        }
-    }
-    escaped
+    let shown = |c: char| match c {
+        '\n' | '\t' => c.to_string(),
+        '\u{80}'.. if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        _ if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+        _ => c.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 impl<W: Write> Write for Plain<W> {
