@@ -21,43 +21,30 @@ const TOOLKIT: &[&str] = &[
 
 /// The copies in the usual folders below `root`, without duplicates.
 pub fn on_host(root: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<_> = SYSTEM.iter().map(|folder| root.join(folder)).collect();
-    let mut homes: Vec<_> = ["CUDA_HOME", "CUDA_PATH"]
-        .into_iter()
-        .filter_map(std::env::var_os)
-        .map(PathBuf::from)
-        .collect();
-    let entries = fs::read_dir(root.join("usr/local")).into_iter().flatten();
-    let is_toolkit = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with("cuda"))
-    };
-    homes.extend(
-        entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(is_toolkit),
-    );
-    for home in homes {
-        folders.extend(TOOLKIT.iter().map(|folder| home.join(folder)));
-    }
-    let mut found: Vec<_> = folders.iter().flat_map(|folder| copies(folder)).collect();
+    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter();
+    let homes = homes.filter_map(std::env::var_os).map(PathBuf::from);
+    let homes = homes.chain(entries(&root.join("usr/local"), "cuda"));
+    let toolkits = homes.flat_map(|home| TOOLKIT.iter().map(move |folder| home.join(folder)));
+    let folders = SYSTEM
+        .iter()
+        .map(|folder| root.join(folder))
+        .chain(toolkits);
+    let copies = folders.flat_map(|folder| entries(&folder, "libcupti.so"));
+    let mut found: Vec<_> = copies.flat_map(fs::canonicalize).collect();
     found.sort();
     found.dedup();
     found
 }
 
-/// The copies in `folder`, with symbolic links resolved.
-fn copies(folder: &Path) -> Vec<PathBuf> {
+/// What is in `folder` under a name that begins with `start`.
+fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = entries.filter(|entry| {
+    let has_name = |entry: &fs::DirEntry| {
         let name = entry.file_name();
-        name.to_str()
-            .is_some_and(|name| name.starts_with("libcupti.so"))
-    });
-    names
-        .filter_map(|entry| fs::canonicalize(entry.path()).ok())
-        .collect()
+        name.as_encoded_bytes().starts_with(start.as_bytes())
+    };
+    let named = entries.filter(has_name);
+    named.map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]

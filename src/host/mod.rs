@@ -90,20 +90,17 @@ impl LibraryRole {
     pub fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let name = name.strip_suffix(" (deleted)").unwrap_or(name);
-        if name.starts_with("libcuda.so") {
-            Some(Self::Cuda(Layer::Driver))
-        } else if name.starts_with("libcudart") && name.contains(".so") {
-            Some(Self::Cuda(Layer::Runtime))
-        } else if name.starts_with("libc10.so") || name.starts_with("libtensorflow_framework.so") {
-            Some(Self::Framework)
-        } else if name.starts_with("libc10_cuda.so") {
-            Some(Self::Requests)
-        } else if name.starts_with("ld-") && name.contains(".so") {
+        let begins = |start: &str| name.starts_with(start);
+        Some(match name.contains(".so") {
+            false => return None,
+            _ if begins("libcuda.so") => Self::Cuda(Layer::Driver),
+            _ if begins("libcudart") => Self::Cuda(Layer::Runtime),
+            _ if begins("libc10.so") || begins("libtensorflow_framework.so") => Self::Framework,
+            _ if begins("libc10_cuda.so") => Self::Requests,
             // ld-linux-x86-64.so.2, ld-2.31.so, ld-musl-x86_64.so.1
-            Some(Self::Loader)
-        } else {
-            None
-        }
+            _ if begins("ld-") => Self::Loader,
+            _ => return None,
+        })
     }
 }
 
@@ -125,8 +122,7 @@ impl LibraryId {
     }
 }
 
-/// An open library. Its descriptor stays on the file that was found, even if another file takes its
-/// path.
+/// An open library.
 #[derive(Debug)]
 pub struct MappedLibrary {
     /// Identity of the file.
@@ -141,7 +137,8 @@ pub struct MappedLibrary {
     pub in_overlay: bool,
     /// Uid of the owner.
     pub owner: u32,
-    file: File,
+    /// Stays on the file that was found, even if another takes its path.
+    pub file: File,
 }
 
 impl MappedLibrary {
@@ -151,11 +148,8 @@ impl MappedLibrary {
     /// Returns an error if the file cannot be opened, or is not a regular file.
     pub fn open(openable: &Path, path: &Path, role: LibraryRole) -> Result<Self> {
         let file = open_regular(openable);
-        Self::of(
-            file.with_context(|| format!("cannot open {}", path.display()))?,
-            path,
-            role,
-        )
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        Self::of(file, path, role)
     }
 
     /// The library in `file`, shown as `path` in messages.
@@ -183,21 +177,6 @@ impl MappedLibrary {
             file: self.id,
             role: self.role,
         }
-    }
-
-    /// The descriptor, which stays on the file that was found.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// A second descriptor of the file.
-    ///
-    /// # Errors
-    /// Returns the error of `dup`.
-    pub fn try_clone_file(&self) -> Result<File> {
-        self.file
-            .try_clone()
-            .context("cannot duplicate a descriptor")
     }
 
     /// The traced functions that the library exports, without duplicate file offsets.

@@ -163,7 +163,7 @@ impl Finder {
     fn attach_plan(&mut self, library: &MappedLibrary, plan: Plan) -> Result<()> {
         let attach = |purpose, points: &[_]| {
             self.probe
-                .attach(purpose, library.file(), points, &self.only_pids)
+                .attach(purpose, &library.file, points, &self.only_pids)
         };
         let mut links = Vec::new();
         for (purpose, points) in &plan.parts {
@@ -174,7 +174,7 @@ impl Finder {
                 true => attach(Purpose::Calls, &plan.queries)?,
                 false => Vec::new(),
             };
-            let file = library.try_clone_file()?;
+            let file = library.file.try_clone()?;
             self.queries.add(library.id(), file, plan.queries, queries);
         }
         self.files.enter(library, links, clock::boot_ns());

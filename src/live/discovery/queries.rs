@@ -143,7 +143,7 @@ mod tests {
         let path = Path::new("/proc/self/exe");
         let executable = std::fs::read_link(path).unwrap();
         let library = MappedLibrary::open(&executable, path, role).unwrap();
-        let file = library.try_clone_file().unwrap();
+        let file = library.file.try_clone().unwrap();
         queries.add(library.id(), file, Vec::new(), links);
         library.id()
     }
