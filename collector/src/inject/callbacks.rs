@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::worker::Message;
 use super::{active, end, guarded, process};
 
 /// CUPTI requests a buffer. Without one it drops records, and counts them.
@@ -48,7 +49,7 @@ pub(super) extern "C" fn completed(
         if let Some(shared) = active()
             && let Some(buffer) = shared.pool.take_back(buffer, valid_bytes)
         {
-            shared.queue.push(buffer);
+            let _ = shared.queue.send(Message::Filled(buffer));
         }
     });
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::worker::Message;
 use super::{SHARED, active, guarded};
 
 /// Maximum delay of an exiting process. Records that need longer are not worth more of the
@@ -28,7 +29,10 @@ pub(super) extern "C" fn last() {
     guarded(|| {
         if let Some(shared) = active() {
             flush();
-            shared.queue.end(EXIT_WAIT);
+            let _ = shared.queue.send(Message::End);
+            if let Ok(ended) = shared.ended.lock() {
+                let _ = ended.recv_timeout(EXIT_WAIT);
+            }
             shared.switch_off();
         }
     });

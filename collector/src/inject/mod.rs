@@ -27,19 +27,22 @@ mod trust;
 mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Mutex, OnceLock};
 
 pub use nvtx::{InitializeInjectionNvtx, InitializeInjectionNvtx2};
 
 use gpuprobe_wire::{self as wire, WireSettings};
-use worker::Queue;
+use worker::Message;
 
 /// State shared by callbacks and worker. There is one, and it is never freed: CUPTI may call back
 /// as long as the process runs.
 struct CollectorState {
     pool: pool::BufferPool,
-    queue: Queue,
+    queue: Sender<Message>,
+    /// Its other end is dropped when the thread has finished.
+    ended: Mutex<Receiver<()>>,
     /// Collection has stopped: gpuprobe has exited, the process is exiting, or it is the child of a
     /// fork, in which CUDA does not work.
     off: AtomicBool,

@@ -12,9 +12,6 @@ const ADDRESS_BYTES: usize = 4 << 30;
 const FEWEST_BUFFERS: usize = 4;
 /// Maximum number of unread bytes. Beyond it, records are dropped, and counted.
 const UNREAD_BYTES: usize = 512 << 20;
-/// Maximum number of free buffers that are kept; others are unmapped.
-const KEPT_BUFFERS: usize = 8;
-
 /// Pool of buffers of equal size, created on demand.
 pub(super) struct BufferPool {
     buffer_bytes: usize,
@@ -25,11 +22,9 @@ pub(super) struct BufferPool {
 
 #[derive(Default)]
 struct PoolState {
-    /// Addresses of free buffers, which are zeroed.
-    free: Vec<usize>,
     /// Addresses of the buffers that CUPTI has.
     lent: HashSet<usize>,
-    /// Number of free, lent and unread buffers.
+    /// Number of lent and unread buffers.
     made: usize,
     /// Filled bytes in unread buffers.
     unread_bytes: usize,
@@ -78,18 +73,11 @@ impl BufferPool {
     /// A zeroed buffer for CUPTI; `None` at the maximum number of buffers or of unread bytes.
     pub(super) fn lend(&self) -> Option<NonNull<u8>> {
         let mut inner = self.inner();
-        if inner.unread_bytes > self.most_unread_bytes {
+        if inner.unread_bytes > self.most_unread_bytes || inner.made >= self.most_buffers {
             return None;
         }
-        let start = match inner.free.pop() {
-            Some(start) => start,
-            None if inner.made < self.most_buffers => {
-                let start = map(self.buffer_bytes)?;
-                inner.made += 1;
-                start
-            }
-            None => return None,
-        };
+        let start = map(self.buffer_bytes)?;
+        inner.made += 1;
         inner.lent.insert(start);
         NonNull::new(start as *mut u8)
     }
@@ -107,24 +95,15 @@ impl BufferPool {
         })
     }
 
-    /// Returns a buffer that was read to the free ones.
-    #[allow(clippy::needless_pass_by_value, reason = "from now on it is another's")]
+    /// Unmaps a buffer that was read: the next one is mapped anew, zeroed by the kernel as it is filled.
+    #[allow(clippy::needless_pass_by_value, reason = "it is gone")]
     pub(super) fn recycle(&self, buffer: Buffer) {
-        let Buffer { start, valid_bytes } = buffer;
         let mut inner = self.inner();
-        inner.unread_bytes -= valid_bytes;
-        if inner.free.len() >= KEPT_BUFFERS {
-            inner.made -= 1;
-            drop(inner);
-            // SAFETY: the pool mapped it with this size, and nothing else refers to it.
-            unsafe { libc::munmap(start.as_ptr().cast(), self.buffer_bytes) };
-            return;
-        }
+        inner.unread_bytes -= buffer.valid_bytes;
+        inner.made -= 1;
         drop(inner);
-        // CUPTI is told that buffers are zeroed, so that it does not clear them in the program's
-        // threads. SAFETY: the buffer has at least this size, and nothing else refers to it.
-        unsafe { ptr::write_bytes(start.as_ptr(), 0, valid_bytes) };
-        self.inner().free.push(start.as_ptr() as usize);
+        // SAFETY: the pool mapped it with this size, and nothing else refers to it.
+        unsafe { libc::munmap(buffer.start.as_ptr().cast(), self.buffer_bytes) };
     }
 }
 
@@ -157,7 +136,8 @@ mod tests {
         let buffer = pool.take_back(lent[0].as_ptr(), 16).unwrap();
         assert!(pool.lend().is_none());
         pool.recycle(buffer);
-        assert_eq!(pool.lend(), Some(lent[0]));
+        assert!(pool.lend().is_some());
+        assert!(pool.lend().is_none());
     }
 
     #[test]
@@ -172,19 +152,6 @@ mod tests {
         pool.recycle(first);
         assert!(pool.lend().is_some());
         pool.recycle(second);
-    }
-
-    #[test]
-    fn few_free_buffers_are_kept() {
-        let pool = BufferPool::with_limits(1 << 16, 100, UNREAD_BYTES);
-        let lent: Vec<_> = (0..50).map(|_| pool.lend().unwrap()).collect();
-        for start in lent {
-            pool.recycle(pool.take_back(start.as_ptr(), 8).unwrap());
-        }
-        assert_eq!(pool.inner().made, KEPT_BUFFERS);
-        let again: Vec<_> = (0..100).map(|_| pool.lend().unwrap()).collect();
-        assert_eq!(again.len(), 100);
-        assert!(pool.lend().is_none());
     }
 
     #[test]

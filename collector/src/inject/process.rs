@@ -1,6 +1,7 @@
 //! The process of the collector: its signals, clocks and memory, and its tracer.
 #![allow(unsafe_code)]
 
+use std::ffi::c_int;
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -31,49 +32,39 @@ pub(super) fn own_uid() -> u32 {
 /// killed by SIGPIPE for the collector's output.
 pub(super) fn say(text: &str) {
     let line = format!("gpuprobe: {}\n", text.replace('\n', " "));
-    with_blocked(Signals::Pipe, || {
+    let pipe = signals(Some(libc::SIGPIPE));
+    with_blocked(&pipe, || {
         // SAFETY: pointer and length are those of the line.
         let written = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
         if written < 0 && errno() == libc::EPIPE {
-            let none = libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            // SAFETY: consumes the SIGPIPE that the write has made pending.
-            unsafe { libc::sigtimedwait(&Signals::Pipe.set(), ptr::null_mut(), &none) };
+            // SAFETY: a time of zeros is valid; consumes the SIGPIPE that the write has made pending.
+            unsafe { libc::sigtimedwait(&pipe, ptr::null_mut(), &std::mem::zeroed()) };
         }
     });
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Signals {
-    All,
-    Pipe,
-}
-
-impl Signals {
-    fn set(self) -> libc::sigset_t {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: both functions initialise the set.
-        unsafe {
-            match self {
-                Self::All => libc::sigfillset(set.as_mut_ptr()),
-                Self::Pipe => {
-                    libc::sigemptyset(set.as_mut_ptr());
-                    libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE)
-                }
-            };
-            set.assume_init()
-        }
+/// One signal, or all.
+pub(super) fn signals(only: Option<c_int>) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the functions initialise the set.
+    unsafe {
+        match only {
+            None => libc::sigfillset(set.as_mut_ptr()),
+            Some(signal) => {
+                libc::sigemptyset(set.as_mut_ptr());
+                libc::sigaddset(set.as_mut_ptr(), signal)
+            }
+        };
+        set.assume_init()
     }
 }
 
 /// Runs `body` with `signals` blocked for this thread and the threads that it starts.
-pub(super) fn with_blocked<T>(signals: Signals, body: impl FnOnce() -> T) -> T {
+pub(super) fn with_blocked<T>(signals: &libc::sigset_t, body: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are valid; `before` is written if the call succeeds, which it does for a
     // valid `how`.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &signals.set(), before.as_mut_ptr()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals, before.as_mut_ptr()) };
     let result = body();
     // SAFETY: `before` was written above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };

@@ -3,14 +3,14 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock, mpsc};
 
 use gpuprobe_wire::WireSettings;
 
 use super::find::{self, Candidate, OVERRIDE_VARIABLE};
 use super::library::{CuptiFunctions, Status, status};
-use super::worker::{self, Queue, Worker};
+use super::worker::{self, Worker};
 use super::{CollectorState, SHARED, callbacks, end, off, pool, process};
 use crate::cupti::CuptiVersion;
 
@@ -33,26 +33,25 @@ pub(super) fn start(settings: WireSettings) {
     if settings.kinds.is_empty() {
         return off("no kind of activity is requested");
     }
+    let (queue, messages) = mpsc::channel();
+    let (ends, ended) = mpsc::channel();
     let shared = SHARED.get_or_init(|| CollectorState {
         pool: pool::BufferPool::new(settings.buffer_bytes),
-        queue: Queue::default(),
+        queue,
+        ended: Mutex::new(ended),
         off: AtomicBool::new(false),
         flush_all: OnceLock::new(),
     });
-    match first_usable(&settings) {
-        Ok(worker) => {
-            let _already = shared.flush_all.set(worker.functions.flush_all);
-            process::at_fork(end::forked);
-            process::at_exit(end::last);
-            if let Err(error) = worker::spawn(worker) {
-                shared.switch_off();
-                off(&format!("cannot start a thread: {error}"));
-            }
-        }
-        Err(why) => {
-            shared.switch_off();
-            off(&why);
-        }
+    let started = first_usable(&settings).and_then(|worker| {
+        let _already = shared.flush_all.set(worker.functions.flush_all);
+        process::at_fork(end::forked);
+        process::at_exit(end::last);
+        let spawned = worker::spawn(worker, messages, ends);
+        spawned.map_err(|error| format!("cannot start a thread: {error}"))
+    });
+    if let Err(why) = started {
+        shared.switch_off();
+        off(&why);
     }
 }
 

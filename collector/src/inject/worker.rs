@@ -1,12 +1,11 @@
 //! The collector's thread: requests complete records from CUPTI, reads them, and sends batches.
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,66 +13,19 @@ use gpuprobe_wire::WireSettings;
 
 use super::library::{CuptiFunctions, status};
 use super::pool::Buffer;
-use super::process::{self, Signals};
-use super::{CollectorState, SHARED, off};
+use super::{CollectorState, SHARED, off, process};
 use crate::cupti::{Address, CuptiVersion};
 use crate::reduce::{Reducer, Surroundings};
 
 /// Interval of the check that gpuprobe is still running.
 const TRACER_PERIOD: Duration = Duration::from_secs(1);
 
-/// Queue of filled buffers for the thread, bounded by the pool.
-#[derive(Default)]
-pub(super) struct Queue {
-    inner: Mutex<WorkerState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct WorkerState {
-    filled: VecDeque<Buffer>,
+/// A message to the thread.
+pub(super) enum Message {
+    /// A filled buffer. The pool bounds their number.
+    Filled(Buffer),
     /// The process is exiting.
-    ending: bool,
-    /// The thread has finished.
-    ended: bool,
-}
-
-impl Queue {
-    fn inner(&self) -> MutexGuard<'_, WorkerState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn push(&self, buffer: Buffer) {
-        self.inner().filled.push_back(buffer);
-        self.changed.notify_all();
-    }
-
-    /// Asks the thread to finish and waits until it has, at most `longest`.
-    pub(super) fn end(&self, longest: Duration) {
-        let mut inner = self.inner();
-        inner.ending = true;
-        self.changed.notify_all();
-        let wait = self
-            .changed
-            .wait_timeout_while(inner, longest, |inner| !inner.ended);
-        drop(wait);
-    }
-
-    /// The oldest buffer, or `None` at `deadline`, and whether the process is exiting.
-    fn next(&self, deadline: Instant) -> (Option<Buffer>, bool) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let waiting = |inner: &mut WorkerState| inner.filled.is_empty() && !inner.ending;
-        let mut inner = match self.changed.wait_timeout_while(self.inner(), left, waiting) {
-            Ok((inner, _)) => inner,
-            Err(poisoned) => poisoned.into_inner().0,
-        };
-        (inner.filled.pop_front(), inner.ending)
-    }
-
-    fn ended(&self) {
-        self.inner().ended = true;
-        self.changed.notify_all();
-    }
+    End,
 }
 
 /// State of the thread.
@@ -85,50 +37,59 @@ pub(super) struct Worker {
     pub(super) settings: WireSettings,
 }
 
-/// Starts the thread. All signals are blocked in it, so that the program's handlers never run
-/// there.
-pub(super) fn spawn(worker: Worker) -> io::Result<()> {
+/// Starts the thread, which drops `ended` when it has finished. All signals are blocked in it, so that the
+/// program's handlers never run there.
+pub(super) fn spawn(worker: Worker, queue: Receiver<Message>, ended: Sender<()>) -> io::Result<()> {
     const STACK_BYTES: usize = 256 << 10;
     let builder = thread::Builder::new()
         .name("gpuprobe".to_owned())
         .stack_size(STACK_BYTES);
-    process::with_blocked(Signals::All, || {
+    process::with_blocked(&process::signals(None), || {
         builder.spawn(move || {
+            let _ended = ended;
             let Some(shared) = SHARED.get() else {
                 return;
             };
-            if catch_unwind(AssertUnwindSafe(|| worker.run(shared))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| worker.run(shared, &queue))).is_err() {
                 shared.switch_off();
                 off("internal error");
             }
-            shared.queue.ended();
         })
     })?;
     Ok(())
 }
 
 impl Worker {
-    fn run(&self, shared: &CollectorState) {
+    fn run(&self, shared: &CollectorState, queue: &Receiver<Message>) {
         let mut reducer = Reducer::new(self.version, std::process::id(), self.monotonic);
         let mut around = WorkerHost(self);
         let period = Duration::from_millis(self.settings.flush_ms.into());
         let mut flush_at = Instant::now() + period;
         let mut look_at = Instant::now() + TRACER_PERIOD;
         loop {
-            let (buffer, ending) = shared.queue.next(flush_at.min(look_at));
-            let is_idle = buffer.is_none();
-            if let Some(buffer) = buffer {
-                self.read(&buffer, &mut reducer, &mut around);
-                shared.pool.recycle(buffer);
-            } else {
-                reducer.dropped(self.dropped());
-                if ending {
+            let left = flush_at
+                .min(look_at)
+                .saturating_duration_since(Instant::now());
+            match queue.recv_timeout(left) {
+                Ok(Message::Filled(buffer)) => {
+                    self.read(&buffer, &mut reducer, &mut around);
+                    shared.pool.recycle(buffer);
+                }
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => {
+                    reducer.dropped(self.dropped());
                     return reducer.end(&mut around);
                 }
-                reducer.flush(&mut around);
-            }
-            if ending {
-                continue;
+                Err(RecvTimeoutError::Timeout) => {
+                    reducer.dropped(self.dropped());
+                    reducer.flush(&mut around);
+                    // Not while buffers come: a flush would only add to a backlog.
+                    if Instant::now() >= flush_at {
+                        // SAFETY: takes a number; 0: complete buffers only.
+                        unsafe { (self.functions.flush_all)(0) };
+                        // From its end, so that slow flushes do not follow each other immediately.
+                        flush_at = Instant::now() + period;
+                    }
+                }
             }
             let now = Instant::now();
             if now >= look_at {
@@ -136,13 +97,6 @@ impl Worker {
                 if self.tracer_is_gone() {
                     return self.stop(shared);
                 }
-            }
-            // A flush would only add to a backlog.
-            if is_idle && now >= flush_at {
-                // SAFETY: takes a number; 0: complete buffers only.
-                unsafe { (self.functions.flush_all)(0) };
-                // From its end, so that slow flushes do not follow each other immediately.
-                flush_at = Instant::now() + period;
             }
         }
     }
