@@ -13,7 +13,7 @@ pub mod settings;
 mod tests;
 mod writer;
 
-pub use batch::{Batch, BatchItem, Malformed, Records};
+pub use batch::{Batch, BatchItem, Malformed};
 pub use header::{BATCH_MAX, BatchHeader, MAGIC, RecordHeader, TEXT_MAX, flags};
 pub use records::*;
 pub use settings::{ActivityKinds, TracerId, WireSettings};

@@ -91,20 +91,17 @@ impl FromStr for TracerId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(':');
-        let mut next = || parts.next()?.parse::<u64>().ok();
-        let tracer = match (next(), next(), next(), parts.next()) {
-            (Some(pid), Some(start_ticks), Some(namespace), None) => {
-                let pid = pid.try_into().ok();
-                pid.map(|pid| Self {
-                    pid,
-                    start_ticks,
-                    namespace,
-                })
-            }
-            _ => None,
-        };
-        tracer.ok_or_else(|| format!("{text:?}: expected PID:START:NAMESPACE"))
+        let numbers: Result<Vec<u64>, _> = text.split(':').map(str::parse).collect();
+        if let Ok(&[pid, start_ticks, namespace]) = numbers.as_deref()
+            && let Ok(pid) = pid.try_into()
+        {
+            return Ok(Self {
+                pid,
+                start_ticks,
+                namespace,
+            });
+        }
+        Err(format!("{text:?}: expected PID:START:NAMESPACE"))
     }
 }
 
@@ -240,11 +237,8 @@ const _: () = assert!(NAMED_KINDS[GRAPH].cupti[0] == cupti::GRAPH_TRACE);
 
 impl fmt::Display for ActivityKinds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, kind) in self.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{}", kind.name)?;
-        }
-        Ok(())
+        let names: Vec<_> = self.iter().map(|kind| kind.name).collect();
+        f.write_str(&names.join(","))
     }
 }
 

@@ -70,7 +70,7 @@ impl BatchDecoder {
         let wire = match Wire::parse(bytes) {
             Ok(wire) => wire,
             Err(error) => {
-                tracing::debug!("malformed batch of process {}: {error}", raw.tgid);
+                tracing::debug!("malformed batch of process {}: {error:?}", raw.tgid);
                 self.losses.undecodable += 1;
                 return batch;
             }
@@ -101,7 +101,7 @@ impl BatchDecoder {
                     }));
                 }
                 Err(error) => {
-                    tracing::debug!("malformed record of process {}: {error}", raw.tgid);
+                    tracing::debug!("malformed record of process {}: {error:?}", raw.tgid);
                     self.losses.undecodable += 1;
                 }
             }
@@ -191,9 +191,10 @@ impl DecodedProcess {
 }
 
 impl ActivityRecord {
-    /// Maps every timestamp; an end never precedes its start.
-    fn map_times(&mut self, map: impl Fn(u64) -> u64) {
-        let each = |times: &mut [&mut u64]| times.iter_mut().for_each(|time| **time = map(**time));
+    /// Maps every timestamp, the start first; an end never precedes its start.
+    pub(super) fn map_times(&mut self, mut map: impl FnMut(u64) -> u64) {
+        let mut each =
+            |times: &mut [&mut u64]| times.iter_mut().for_each(|time| **time = map(**time));
         match self {
             Self::Device(_) | Self::Context(_) | Self::Stream(_) | Self::Name(_) => {}
             Self::ExternalCorrelation(_) => {}

@@ -79,29 +79,12 @@ macro_rules! kinds {
                     _ => None,
                 }
             }
-
-            /// Size of the fixed part, bytes.
-            #[must_use]
-            pub fn fixed_bytes(self) -> usize {
-                match self {
-                    $(Self::$kind => size_of::<$kind>(),)+
-                }
-            }
         }
 
         $(impl Body for $kind {
             const KIND: RecordKind = RecordKind::$kind;
-        })+
-
-        impl WireRecord {
-            /// Kind of the record.
-            #[must_use]
-            pub fn kind(&self) -> RecordKind {
-                match self {
-                    $(Self::$kind(_) => RecordKind::$kind,)+
-                }
-            }
         }
+        const _: () = assert!(size_of::<$kind>() % 8 == 0, "not padded");)+
 
         /// Evaluates an expression with a record's body, compiled once per kind, so that its size
         /// is a constant.
@@ -114,9 +97,13 @@ macro_rules! kinds {
         }
         pub(crate) use with_body;
 
-        pub(crate) fn read_fixed(kind: RecordKind, fixed: &[u8]) -> Option<WireRecord> {
+        /// The fixed part of a record of this kind, and the bytes after it.
+        pub(crate) fn read_fixed(kind: RecordKind, bytes: &[u8]) -> Option<(WireRecord, &[u8])> {
             match kind {
-                $(RecordKind::$kind => $kind::read_from_bytes(fixed).ok().map(WireRecord::$kind),)+
+                $(RecordKind::$kind => {
+                    let (fixed, rest) = $kind::read_from_prefix(bytes).ok()?;
+                    Some((WireRecord::$kind(fixed), rest))
+                })+
             }
         }
     };
