@@ -44,24 +44,9 @@ pub struct Activity {
 impl Activity {
     /// Start time in nanoseconds; `None` for records without a time.
     pub fn start_ns(&self) -> Option<u64> {
-        let ns = match &self.record {
-            ActivityRecord::Api(r) => r.start_ns,
-            ActivityRecord::Kernel(r) => r.start_ns,
-            ActivityRecord::Memcpy(r) => r.start_ns,
-            ActivityRecord::Memset(r) => r.start_ns,
-            ActivityRecord::Memory(r) => r.time_ns,
-            ActivityRecord::MemoryPool(r) => r.time_ns,
-            ActivityRecord::Sync(r) => r.start_ns,
-            ActivityRecord::GraphTrace(r) => r.start_ns,
-            ActivityRecord::Overhead(r) => r.start_ns,
-            ActivityRecord::Marker(r) => r.time_ns,
-            ActivityRecord::Device(_)
-            | ActivityRecord::Context(_)
-            | ActivityRecord::Stream(_)
-            | ActivityRecord::Name(_)
-            | ActivityRecord::ExternalCorrelation(_) => 0,
-        };
-        (ns != 0).then_some(ns)
+        let (mut record, mut start) = (self.record, None);
+        record.map_times(|ns| *start.get_or_insert(ns));
+        start.filter(|&ns| ns != 0)
     }
 }
 

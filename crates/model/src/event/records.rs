@@ -7,8 +7,8 @@ use zerocopy::FromBytes;
 use super::decode::text;
 use super::{Call, Copy, Event, KernelName, Launch, OutOfMemory, Task, Tensor, TensorRequest};
 use crate::abi::{
-    RawBatch, RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawNamed, RawRequest, RawTask,
-    RawTensor, record,
+    RawBatch, RawCall, RawCopy, RawKernel, RawLaunch, RawNamed, RawRequest, RawTask, RawTensor,
+    record,
 };
 use crate::activity;
 use gpuprobe_cuda::Op;
@@ -91,59 +91,54 @@ pub fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
 /// its type is unknown, or [`DecodeError::UnknownRow`] if its row is not a memory function.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
-    let truncated = DecodeError::Truncated {
-        length: bytes.len(),
+    let record_type = match bytes.first_chunk() {
+        Some(number) => u16::from_ne_bytes(*number),
+        None => return Err(truncated(bytes)),
     };
-    let Some(&[low, high]) = bytes.first_chunk::<2>() else {
-        return Err(truncated);
-    };
-    let task = || {
-        let (raw, _) = RawTask::read_from_prefix(bytes).map_err(|_| truncated)?;
-        Ok(Task::from(&raw))
-    };
-    match u16::from_ne_bytes([low, high]) {
-        record::CALL => {
-            let (raw, _) = RawCall::read_from_prefix(bytes).map_err(|_| truncated)?;
-            Ok(Event::Call(Call::try_from(&raw)?))
-        }
-        record::DETAIL => {
-            let (raw, _) = RawDetail::read_from_prefix(bytes).map_err(|_| truncated)?;
-            Ok(Event::Call(Call::detailed(&raw, None)?))
-        }
+    Ok(match record_type {
+        record::CALL => Event::Call(Call::try_from(&read::<RawCall>(bytes)?.0)?),
+        record::DETAIL => Event::Call(Call::detailed(&read(bytes)?.0, None)?),
         record::NAMED => {
-            let (raw, rest) = RawNamed::read_from_prefix(bytes).map_err(|_| truncated)?;
-            let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
-            Ok(Event::Call(Call::detailed(&raw.detail, Some(text(name)))?))
+            let (raw, rest) = read::<RawNamed>(bytes)?;
+            let name = rest.get(..raw.name_bytes as usize);
+            let name = text(name.ok_or(truncated(bytes))?);
+            Event::Call(Call::detailed(&raw.detail, Some(name))?)
         }
         record::TENSOR => {
-            let (raw, _) = RawTensor::read_from_prefix(bytes).map_err(|_| truncated)?;
+            let (raw, _) = read::<RawTensor>(bytes)?;
             match gpuprobe_cuda::function(raw.row).map(|function| function.op) {
-                Some(Op::OutOfMemory) => Ok(Event::OutOfMemory(OutOfMemory::from(&raw))),
-                _ => Ok(Event::Tensor(Tensor::try_from(&raw)?)),
+                Some(Op::OutOfMemory) => Event::OutOfMemory(OutOfMemory::from(&raw)),
+                _ => Event::Tensor(Tensor::try_from(&raw)?),
             }
         }
-        record::REQUEST => {
-            let (raw, _) = RawRequest::read_from_prefix(bytes).map_err(|_| truncated)?;
-            Ok(Event::Request(TensorRequest::from(&raw)))
-        }
-        record::PROCESS => Ok(Event::Process(task()?)),
-        record::THREAD => Ok(Event::Thread(task()?)),
-        record::THREAD_EXIT => Ok(Event::ThreadExit(task()?)),
-        record::EXIT => Ok(Event::Exit(task()?)),
-        record::EXEC => Ok(Event::Exec(task()?)),
+        record::REQUEST => Event::Request(TensorRequest::from(&read::<RawRequest>(bytes)?.0)),
+        record::PROCESS => Event::Process(task(bytes)?),
+        record::THREAD => Event::Thread(task(bytes)?),
+        record::THREAD_EXIT => Event::ThreadExit(task(bytes)?),
+        record::EXIT => Event::Exit(task(bytes)?),
+        record::EXEC => Event::Exec(task(bytes)?),
         record::KERNEL => {
-            let (raw, rest) = RawKernel::read_from_prefix(bytes).map_err(|_| truncated)?;
-            let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
-            Ok(Event::Kernel(KernelName::new(&raw, name)?))
+            let (raw, rest) = read::<RawKernel>(bytes)?;
+            let name = rest.get(..raw.name_bytes as usize);
+            Event::Kernel(KernelName::new(&raw, name.ok_or(truncated(bytes))?)?)
         }
-        record::COPY => {
-            let (raw, _) = RawCopy::read_from_prefix(bytes).map_err(|_| truncated)?;
-            Ok(Event::Copy(Copy::try_from(&raw)?))
-        }
-        record::LAUNCH => {
-            let (raw, _) = RawLaunch::read_from_prefix(bytes).map_err(|_| truncated)?;
-            Ok(Event::Launch(Launch::try_from(&raw)?))
-        }
-        other => Err(DecodeError::UnknownType(other)),
+        record::COPY => Event::Copy(Copy::try_from(&read::<RawCopy>(bytes)?.0)?),
+        record::LAUNCH => Event::Launch(Launch::try_from(&read::<RawLaunch>(bytes)?.0)?),
+        other => return Err(DecodeError::UnknownType(other)),
+    })
+}
+
+/// A record and the bytes after it.
+fn read<T: FromBytes>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
+    T::read_from_prefix(bytes).map_err(|_| truncated(bytes))
+}
+
+fn task(bytes: &[u8]) -> Result<Task, DecodeError> {
+    Ok(Task::from(&read::<RawTask>(bytes)?.0))
+}
+
+fn truncated(bytes: &[u8]) -> DecodeError {
+    DecodeError::Truncated {
+        length: bytes.len(),
     }
 }
