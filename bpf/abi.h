@@ -2,8 +2,7 @@
 /* Interface between the BPF programs and user space. This file has the vocabulary of the
  * function table, the two others the records. scripts/abi.py writes the Rust side,
  * comments included. Records have no padding: every byte that is sent has been written. */
-#ifndef GPUPROBE_ABI_H
-#define GPUPROBE_ABI_H
+#pragma once
 
 enum gp_table_usize {
 	/* Rows of the function table. A power of two, so that an attach cookie can be
@@ -166,5 +165,3 @@ enum gp_access {
 
 #include "abi_records.h"
 #include "abi_stacks.h"
-
-#endif /* GPUPROBE_ABI_H */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Records in the rings of calls, tasks, launches, copies and batches, and in that of
  * notices. */
-#ifndef GPUPROBE_ABI_RECORDS_H
-#define GPUPROBE_ABI_RECORDS_H
+#pragma once
 
 enum gp_number_usize {
 	GP_COMM_LEN = 16, /* as the kernel's TASK_COMM_LEN */
@@ -230,5 +229,3 @@ struct gp_notice {
 	__u32 tgid;
 	struct gp_image image; /* for GP_RECORD_NEW_IMAGE */
 };
-
-#endif /* GPUPROBE_ABI_RECORDS_H */

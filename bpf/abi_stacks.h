@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Call stacks, Python frames and losses, between the BPF programs and user space. */
-#ifndef GPUPROBE_ABI_STACKS_H
-#define GPUPROBE_ABI_STACKS_H
+#pragma once
 
 enum gp_stack_usize {
 	/* Maximum number of return addresses in a frame-pointer walk; the kernel's own
@@ -221,5 +220,3 @@ struct gp_loss {
 	__u32 uid;
 	__u32 reserved;
 };
-
-#endif /* GPUPROBE_ABI_STACKS_H */

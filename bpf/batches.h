@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Activity batches of the collector inside a process: a few hundred records each,
  * forwarded unchanged. */
-#ifndef GPUPROBE_BATCHES_H
-#define GPUPROBE_BATCHES_H
-
-struct gp_batch_tiny {
-	struct gp_batch batch;
-	__u8 bytes[GP_TINY_BATCH_BYTES];
-};
+#pragma once
 
 struct gp_batch_small {
 	struct gp_batch batch;
 	__u8 bytes[GP_SMALL_BATCH_BYTES];
-};
-
-struct gp_batch_medium {
-	struct gp_batch batch;
-	__u8 bytes[GP_MEDIUM_BATCH_BYTES];
 };
 
 struct gp_batch_large {
@@ -84,12 +73,8 @@ static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64
 
 static __always_inline bool gp_send_batch(struct gp_process *process, __u64 batch, __u64 bytes)
 {
-	if (bytes <= GP_TINY_BATCH_BYTES)
-		return gp_send_batch_of(gp_batch_tiny, process, batch, bytes);
 	if (bytes <= GP_SMALL_BATCH_BYTES)
 		return gp_send_batch_of(gp_batch_small, process, batch, bytes);
-	if (bytes <= GP_MEDIUM_BATCH_BYTES)
-		return gp_send_batch_of(gp_batch_medium, process, batch, bytes);
 	if (bytes <= GP_MAX_BATCH_BYTES)
 		return gp_send_batch_of(gp_batch_large, process, batch, bytes);
 	return false;
@@ -110,5 +95,3 @@ static __always_inline void gp_on_batch(struct pt_regs *ctx)
 	if (!process || !gp_send_batch(process, batch, bytes))
 		gp_count_lost_batch(process, batch);
 }
-
-#endif /* GPUPROBE_BATCHES_H */

@@ -3,8 +3,7 @@
  * return by the stack pointer, which is unique among the open calls of a thread. Frames
  * that never return (longjmp, exceptions) are dropped when the thread is next seen with
  * its stack above them. */
-#ifndef GPUPROBE_CALLS_H
-#define GPUPROBE_CALLS_H
+#pragma once
 
 /* Memory calls; the outermost of nested ones is recorded. */
 static __always_inline bool gp_is_memory(__u32 op)
@@ -244,5 +243,3 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	thread->depth++;
 	return 0;
 }
-
-#endif /* GPUPROBE_CALLS_H */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Current device of threads, derived from their CUDA context calls. Everything here
  * runs after a call has returned successfully. */
-#ifndef GPUPROBE_CONTEXTS_H
-#define GPUPROBE_CONTEXTS_H
+#pragma once
 
 static __always_inline struct gp_current *gp_current_of(struct gp_thread *thread)
 {
@@ -11,10 +10,7 @@ static __always_inline struct gp_current *gp_current_of(struct gp_thread *thread
 
 static __always_inline struct gp_context *gp_context_of(struct gp_thread *thread, __u64 context)
 {
-	struct gp_context_key key = {
-		.context = context,
-		.process = thread->process,
-	};
+	struct gp_context_key key = {.context = context, .process = thread->process};
 
 	return bpf_map_lookup_elem(&contexts, &key);
 }
@@ -23,10 +19,7 @@ static __always_inline struct gp_context *gp_context_of(struct gp_thread *thread
 static __always_inline void gp_store_context(struct gp_thread *thread, __u64 context, __s32 device,
 					     __u32 number)
 {
-	struct gp_context_key key = {
-		.context = context,
-		.process = thread->process,
-	};
+	struct gp_context_key key = {.context = context, .process = thread->process};
 	struct gp_context *known = bpf_map_lookup_elem(&contexts, &key);
 	struct gp_context fresh = {.device = device, .number = number};
 
@@ -59,8 +52,6 @@ static __always_inline void gp_push(struct gp_thread *thread, __u64 context)
 
 static __always_inline void gp_pop(struct gp_thread *thread)
 {
-	struct gp_current *current;
-
 	if (!thread->overflow && thread->level) {
 		thread->level--;
 		return;
@@ -68,10 +59,7 @@ static __always_inline void gp_pop(struct gp_thread *thread)
 	/* The context below was current before tracing began, or was overwritten. */
 	if (thread->overflow)
 		thread->overflow--;
-	current = gp_current_of(thread);
-	current->context = 0;
-	current->device = GP_DEVICE_UNKNOWN;
-	current->number = GP_CONTEXT_UNKNOWN;
+	gp_make_current(thread, 0);
 }
 
 /* Device index of the thread's calls, or unknown. */
@@ -111,10 +99,7 @@ static __always_inline void gp_create_context(struct gp_thread *thread, __u64 co
  * address may be reused. */
 static __always_inline void gp_destroy_context(struct gp_thread *thread, __u64 context)
 {
-	struct gp_context_key key = {
-		.context = context,
-		.process = thread->process,
-	};
+	struct gp_context_key key = {.context = context, .process = thread->process};
 
 	bpf_map_delete_elem(&contexts, &key);
 	if (gp_current_of(thread)->context == context)
@@ -192,5 +177,3 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 		return;
 	}
 }
-
-#endif /* GPUPROBE_CONTEXTS_H */

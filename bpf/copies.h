@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Copies and memsets. */
-#ifndef GPUPROBE_COPIES_H
-#define GPUPROBE_COPIES_H
+#pragma once
 
 /* cudaMemcpyDefault and CU_MEMORYTYPE_UNIFIED have the same number. */
 #define GP_KIND_BY_ADDRESS 4
@@ -128,12 +127,10 @@ static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_pro
 	copy->source = frame->out;
 	copy->kind = frame->device;
 	copy->second = frame->second;
-	copy->captured = process && gp_is_captured(process, frame->stream);
+	copy->captured = process && gp_capture_of(process, frame->stream);
 	if (recipes[frame->row & (GP_MAX_ROWS - 1)].shape == GP_SHAPE_ADDRESSES ||
 	    frame->device == GP_KIND_BY_ADDRESS || frame->second == GP_KIND_BY_ADDRESS)
 		bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_ACTIVITY));
 	else
 		bpf_ringbuf_submit(copy, gp_wake_flags(GP_RING_ACTIVITY, unread));
 }
-
-#endif /* GPUPROBE_COPIES_H */

@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Access to kernel structures. */
-#ifndef GPUPROBE_KERNEL_H
-#define GPUPROBE_KERNEL_H
-
-static __always_inline __u32 gp_tgid_of(struct task_struct *task)
-{
-	return BPF_CORE_READ(task, tgid);
-}
-
-static __always_inline __u32 gp_tid_of(struct task_struct *task)
-{
-	return BPF_CORE_READ(task, pid);
-}
+#pragma once
 
 /* CLOCK_BOOTTIME at which the task, or its group leader, started. */
 static __always_inline __u64 gp_start_of(struct task_struct *task, bool of_leader)
@@ -88,5 +77,3 @@ static __always_inline bool gp_image_of(struct task_struct *task, struct linux_b
 	image->mount_namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
 	return image->changed_ns && image->root_changed_ns;
 }
-
-#endif /* GPUPROBE_KERNEL_H */

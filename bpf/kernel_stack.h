@@ -8,29 +8,18 @@
  * preempted within a program goes on with what another thread has left on that stack. A program
  * that has a tail call is not given one. The verifier sees that this one is never made and removes
  * it. */
-#ifndef __KERNEL_STACK_H__
-#define __KERNEL_STACK_H__
+#pragma once
 
 const volatile bool makes_tail_calls;
 
 /* Programs that share an array must be of one type and attach type. */
-#define GP_PROGRAMS(name)                                                                          \
-	struct {                                                                                   \
-		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);                                             \
-		__uint(max_entries, 1);                                                            \
-		__type(key, __u32);                                                                \
-		__type(value, __u32);                                                              \
-	} name SEC(".maps")
-
-GP_PROGRAMS(session_programs);
-GP_PROGRAMS(multi_programs);
-GP_PROGRAMS(perf_programs);
-GP_PROGRAMS(usdt_programs);
+GP_MAP(session_programs, PROG_ARRAY, 1, __u32, __u32);
+GP_MAP(multi_programs, PROG_ARRAY, 1, __u32, __u32);
+GP_MAP(perf_programs, PROG_ARRAY, 1, __u32, __u32);
+GP_MAP(usdt_programs, PROG_ARRAY, 1, __u32, __u32);
 
 static __always_inline void gp_keep_kernel_stack(void *ctx, void *programs)
 {
 	if (makes_tail_calls)
 		bpf_tail_call(ctx, programs, 0);
 }
-
-#endif

@@ -2,8 +2,7 @@
 /* Launch counters, updated at entry. Launches are sent to user space one by one only
  * for a recording: a busy program makes a hundred thousand per second. The name of a
  * kernel is determined at its first launch. */
-#ifndef GPUPROBE_LAUNCHES_H
-#define GPUPROBE_LAUNCHES_H
+#pragma once
 
 /* Offset of the pointer to the mangled name in the object of a CUfunction or CUkernel:
  * undocumented, observed with driver 580. User space checks it against names that
@@ -55,11 +54,6 @@ static __always_inline struct gp_capture *gp_capture_of(struct gp_process *proce
 	key = gp_stream_key(process, stream);
 	capture = bpf_map_lookup_elem(&captures, &key);
 	return capture && gp_is_open(process, capture->number) ? capture : NULL;
-}
-
-static __always_inline bool gp_is_captured(struct gp_process *process, __u64 stream)
-{
-	return gp_capture_of(process, stream);
 }
 
 /* Also after an error, since an invalidated capture has ended, too. A stream that has
@@ -128,7 +122,7 @@ static __always_inline void gp_on_stream(struct pt_regs *ctx,
 	case GP_OP_STREAM_WAIT:
 		capture = bpf_map_lookup_elem(&captures, &event);
 		if (!capture || !gp_is_open(process, capture->number) ||
-		    gp_is_captured(process, stream))
+		    gp_capture_of(process, stream))
 			return;
 		joined.number = capture->number;
 		bpf_map_update_elem(&captures, &key, &joined, BPF_ANY);
@@ -278,7 +272,7 @@ static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie,
 	key.epoch = process->epoch;
 	counted->epoch = key.epoch;
 	counted->captured =
-		process->captures && gp_is_captured(process, gp_value_of(ctx, &recipe->stream));
+		process->captures && gp_capture_of(process, gp_value_of(ctx, &recipe->stream));
 	count = bpf_map_lookup_elem(&launches, &key);
 	if (!count) {
 		count = gp_first_launch(ctx, recipe, process, &key);
@@ -369,5 +363,3 @@ static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_f
 	launch->stack = frame->stack;
 	bpf_ringbuf_submit(launch, gp_wake_flags(GP_RING_ACTIVITY, unread));
 }
-
-#endif /* GPUPROBE_LAUNCHES_H */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Limits of the BPF programs, which user space does not know. */
-#ifndef GPUPROBE_LIMITS_H
-#define GPUPROBE_LIMITS_H
+#pragma once
 
 /* Maximum number of open traced calls per thread. A runtime call nests two or three
  * context calls; deeper calls are counted as lost. */
@@ -38,10 +37,8 @@
 #define GP_CUBOID_EXTENT_AT 80
 #define GP_OPERAND_POINTER 1
 
-/* Size classes of activity batches: smaller records are reserved for smaller batches. */
-#define GP_MEDIUM_BATCH_BYTES (16 * 1024)
+/* Batches up to this size are sent in smaller records. */
 #define GP_SMALL_BATCH_BYTES (4 * 1024)
-#define GP_TINY_BATCH_BYTES 1024
 /* Upper limit of the number of records in a batch. */
 #define GP_MAX_BATCH_RECORDS (GP_MAX_BATCH_BYTES / 16)
 
@@ -85,5 +82,3 @@
 /* Device of a thread that was traced from its start and never set a device: CUDA's
  * default. */
 #define GP_DEVICE_DEFAULT (-2)
-
-#endif /* GPUPROBE_LIMITS_H */

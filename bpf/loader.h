@@ -4,8 +4,7 @@
  * ones run any code; the head of the list is in _r_debug, with the layout of <link.h>.
  * A probe there sees each new library of every process, and costs nothing while no
  * library is loaded. */
-#ifndef GPUPROBE_LOADER_H
-#define GPUPROBE_LOADER_H
+#pragma once
 
 struct gp_r_debug {
 	__s32 version;
@@ -144,5 +143,3 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 	if (probed || next || i == 0)
 		gp_notice_library(tgid);
 }
-
-#endif /* GPUPROBE_LOADER_H */

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Maps of programs' files and of libraries that loaders map. */
-#ifndef GPUPROBE_LOADER_MAPS_H
-#define GPUPROBE_LOADER_MAPS_H
+#pragma once
 
 /* Programs whose dynamic loader is probed -> CLOCK_BOOTTIME at which that was seen; written
  * by user space. LRU; an evicted entry costs another notice. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct gp_image);
-	__type(value, __u64);
-} known_images SEC(".maps");
+GP_MAP(known_images, LRU_HASH, 16384, struct gp_image, __u64);
 
 struct gp_loader {
 	__u64 tail; /* last link-map entry that was read */
@@ -19,20 +13,8 @@ struct gp_loader {
 
 /* tgid -> position in its list of loaded libraries. LRU; an evicted entry costs another
  * walk from the head. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, struct gp_loader);
-} loaders SEC(".maps");
+GP_MAP(loaders, LRU_HASH, 4096, __u32, struct gp_loader);
 
 /* tgid -> time of the pending notice that it has mapped a library; removed by user
  * space just before the scan. LRU; an evicted entry costs another notice. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, __u64);
-} noticed SEC(".maps");
-
-#endif /* GPUPROBE_LOADER_MAPS_H */
+GP_MAP(noticed, LRU_HASH, 4096, __u32, __u64);

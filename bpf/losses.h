@@ -2,8 +2,7 @@
 /* Losses by process, and the rule that keeps room in a ring: it is open to all while it is
  * less than half full, which is cheap to check; of the rest a process gets at most half, so
  * that there is room for others however much one sends. */
-#ifndef GPUPROBE_LOSSES_H
-#define GPUPROBE_LOSSES_H
+#pragma once
 
 /* Counts a loss for the current process. */
 __noinline int gp_count_loss(__u32 what, __u64 count)
@@ -71,5 +70,3 @@ __noinline int gp_spend(__u32 ring, __u64 bytes, __u64 read, __u64 written)
 #define gp_reserve(ring, which, type, unread) gp_reserve_as(ring, which, which, type, unread)
 /* Bytes in the ring that have not been read. */
 #define gp_unread(ring) bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA)
-
-#endif /* GPUPROBE_LOSSES_H */

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Maps, globals and settings of the BPF programs. */
-#ifndef GPUPROBE_MAPS_H
-#define GPUPROBE_MAPS_H
+#pragma once
+
+#define GP_MAP(name, kind, entries, key_type, value_type)                                          \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_##kind);                                                 \
+		__uint(max_entries, entries);                                                      \
+		__type(key, key_type);                                                             \
+		__type(value, value_type);                                                         \
+	} name SEC(".maps")
 
 /* A value. `bits` is 32 or 64; the upper half of a 32-bit argument is
  * undefined and is masked off. */
@@ -203,12 +210,7 @@ struct {
 /* Launch counters; read at each report, which removes those of exited processes.
  * Preallocated: a map that allocates on demand fails on bursts of new kernels. Full:
  * losses.launches. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 32768);
-	__type(key, struct gp_launch_key);
-	__type(value, struct gp_launch_count);
-} launches SEC(".maps");
+GP_MAP(launches, PERCPU_HASH, 32768, struct gp_launch_key, struct gp_launch_count);
 
 enum gp_capture_what {
 	GP_CAPTURE_STREAM, /* a stream that is captured */
@@ -230,12 +232,7 @@ struct gp_capture {
 
 /* Streams that are being captured, and their events. Entries of ended captures remain
  * until evicted. LRU; an evicted capture makes its launches count as executed. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct gp_capture_key);
-	__type(value, struct gp_capture);
-} captures SEC(".maps");
+GP_MAP(captures, LRU_HASH, 8192, struct gp_capture_key, struct gp_capture);
 
 /* gp_notice records; wakes the reader at once. Full: losses.notices. */
 struct {
@@ -246,12 +243,7 @@ struct {
 /* tid -> open calls and current device. One entry per live thread that has called a
  * traced function; removed at thread exit. Full: the calls of further threads are
  * counted in losses.threads_full. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32);
-	__type(value, struct gp_thread);
-} threads SEC(".maps");
+GP_MAP(threads, HASH, 16384, __u32, struct gp_thread);
 
 struct gp_process {
 	__u32 id; /* distinguishes processes and programs that share a PID */
@@ -270,12 +262,7 @@ struct gp_process no_processes;
 
 /* tgid -> process that has called a traced function; removed at exit or exec. Full: as
  * for threads. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32);
-	__type(value, struct gp_process);
-} processes SEC(".maps");
+GP_MAP(processes, HASH, 16384, __u32, struct gp_process);
 
 struct gp_context_key {
 	__u64 context;
@@ -290,39 +277,19 @@ struct gp_context {
 
 /* CUDA context -> device and number. LRU; an evicted context makes the device unknown,
  * never wrong. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct gp_context_key);
-	__type(value, struct gp_context);
-} contexts SEC(".maps");
+GP_MAP(contexts, LRU_HASH, 16384, struct gp_context_key, struct gp_context);
 
 /* tgid -> CLOCK_BOOTTIME at which user space finished attaching to a library that the
  * process had been using before. When full, user space moves attached_boot_ns instead,
  * which makes every thread older than that late. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, __u64);
-} late_views SEC(".maps");
+GP_MAP(late_views, HASH, 4096, __u32, __u64);
 
 /* tgid -> CLOCK_BOOTTIME of the exec, for processes that executed their program during
  * tracing. LRU; an evicted entry counts as the start of the process. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32);
-	__type(value, __u64);
-} programs SEC(".maps");
+GP_MAP(programs, LRU_HASH, 16384, __u32, __u64);
 
 /* Traced tgids, if only_targets. Full: losses.targets. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 32768);
-	__type(key, __u32);
-	__type(value, __u32);
-} targets SEC(".maps");
+GP_MAP(targets, HASH, 32768, __u32, __u32);
 
 #include "loader_maps.h"
 #include "stack_maps.h"
@@ -342,21 +309,11 @@ struct gp_flow {
 
 /* Processes that have sent records to a ring that was more than half full. LRU; an evicted
  * process begins a new share. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct gp_flow_key);
-	__type(value, struct gp_flow);
-} flows SEC(".maps");
+GP_MAP(flows, LRU_HASH, 8192, struct gp_flow_key, struct gp_flow);
 
 /* Losses by process and kind; entries are permanent. Full: the loss is counted only in
  * total. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct gp_loss_key);
-	__type(value, struct gp_loss);
-} process_losses SEC(".maps");
+GP_MAP(process_losses, HASH, 8192, struct gp_loss_key, struct gp_loss);
 
 /* The value under `key`, created from `zero` if there is none; NULL if the map is full. */
 static __always_inline void *gp_get_or_insert(void *map, const void *key, const void *zero)
@@ -368,5 +325,3 @@ static __always_inline void *gp_get_or_insert(void *map, const void *key, const 
 	bpf_map_update_elem(map, key, zero, BPF_NOEXIST);
 	return bpf_map_lookup_elem(map, key);
 }
-
-#endif /* GPUPROBE_MAPS_H */

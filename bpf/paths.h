@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Cached call paths, recognised by the return addresses on the stack, without
  * unwinding. */
-#ifndef GPUPROBE_PATHS_H
-#define GPUPROBE_PATHS_H
+#pragma once
 
 /* Mirrors crates/stacks/src/paths.rs. */
 static __always_inline __u64 gp_mix(__u64 state, __u64 word)
@@ -72,5 +71,3 @@ static __always_inline __u64 gp_cached_path(struct gp_walk *walk, __u32 tid, __u
 	}
 	return 0;
 }
-
-#endif /* GPUPROBE_PATHS_H */

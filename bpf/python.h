@@ -8,8 +8,7 @@
  * freed and their addresses reused, so an identity has to be read: from 3.12 on a
  * unique number, before that a hash of the names and line table. As long as no code
  * object was freed, which a probe on their destructor counts, addresses are sufficient. */
-#ifndef GPUPROBE_PYTHON_H
-#define GPUPROBE_PYTHON_H
+#pragma once
 
 /* gp_python.slot_behind: the value is at `slot` itself. */
 #define GP_PYTHON_HERE 0x7fffffff
@@ -217,5 +216,3 @@ static __always_inline __u64 gp_python_waiting(struct gp_python *python,
 	walk->flags |= GP_PYTHON_WAITS;
 	return frame;
 }
-
-#endif /* GPUPROBE_PYTHON_H */

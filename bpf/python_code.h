@@ -2,8 +2,7 @@
 /* Sending of Python frames and code objects: a code object is sent once, before the
  * first stack that refers to it. User space cannot read it later, because it may have
  * been freed. */
-#ifndef GPUPROBE_PYTHON_CODE_H
-#define GPUPROBE_PYTHON_CODE_H
+#pragma once
 
 /* Bits of the state of a str, above the shift. */
 #define GP_PYTHON_KIND 7
@@ -224,5 +223,3 @@ static __always_inline __u64 gp_with_python(struct gp_thread *thread, __u32 tid,
 		bpf_map_update_elem(&known_python, &walk->state, &known, BPF_ANY);
 	return id;
 }
-
-#endif /* GPUPROBE_PYTHON_CODE_H */

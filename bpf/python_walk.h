@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Walk over the Python frames of a thread, from its innermost. */
-#ifndef GPUPROBE_PYTHON_WALK_H
-#define GPUPROBE_PYTHON_WALK_H
+#pragma once
 
 /* The word at `offset` of the frame at `at` in the window. */
 static __always_inline __u64 gp_python_member(const struct gp_python_walk *walk, __u32 at,
@@ -222,5 +221,3 @@ static __always_inline void gp_on_code_freed(void)
 	if (python && python->generation)
 		__sync_fetch_and_add(&python->generation, 1);
 }
-
-#endif /* GPUPROBE_PYTHON_WALK_H */

@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Sending of records, with batched wake-ups of the reader. */
-#ifndef GPUPROBE_RECORDS_H
-#define GPUPROBE_RECORDS_H
-
-/* The reader is woken once when enough bytes were unread before this record, and again
- * only after it has cleared wake_pending: a wake-up is an interrupt. */
-static __always_inline __u64 gp_wake_flags(enum gp_ring which, __u64 unread)
-{
-	if (unread < wake_bytes || wake_pending[which])
-		return BPF_RB_NO_WAKEUP;
-	wake_pending[which] = 1;
-	return BPF_RB_FORCE_WAKEUP;
-}
+#pragma once
 
 /* Wakes the reader for this record, unless it is about to read anyway: data that it
  * needs may disappear with the process. */
@@ -21,6 +10,13 @@ static __always_inline __u64 gp_wake_now(enum gp_ring which)
 		return BPF_RB_NO_WAKEUP;
 	wake_pending[which] = 1;
 	return BPF_RB_FORCE_WAKEUP;
+}
+
+/* The reader is woken once when enough bytes were unread before this record, and again
+ * only after it has cleared wake_pending: a wake-up is an interrupt. */
+static __always_inline __u64 gp_wake_flags(enum gp_ring which, __u64 unread)
+{
+	return unread < wake_bytes ? BPF_RB_NO_WAKEUP : gp_wake_now(which);
 }
 
 /* Whether the thread, or its group leader, was traced from its start: it, or its
@@ -57,8 +53,8 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 		return false;
 	}
 	record->type = type;
-	record->tgid = gp_tgid_of(task);
-	record->tid = gp_tid_of(task);
+	record->tgid = BPF_CORE_READ(task, tgid);
+	record->tid = BPF_CORE_READ(task, pid);
 	record->from_birth = of_process && gp_traced_from_start(task, true, record->tgid);
 	record->uid = (__u32)bpf_get_current_uid_gid();
 	record->process = process;
@@ -108,5 +104,3 @@ static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct 
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);
 	return true;
 }
-
-#endif /* GPUPROBE_RECORDS_H */

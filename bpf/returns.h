@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Return of traced functions: what their call was, for user space and for the thread. */
-#ifndef GPUPROBE_RETURNS_H
-#define GPUPROBE_RETURNS_H
+#pragma once
 
 /* Values written by the memory call in `frame`, read at its return. */
 struct gp_written {
@@ -310,5 +309,3 @@ found:
 	else if (!result && op != GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
 }
-
-#endif /* GPUPROBE_RETURNS_H */

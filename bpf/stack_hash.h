@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Hashes of stacks without a cached call path. */
-#ifndef GPUPROBE_STACK_HASH_H
-#define GPUPROBE_STACK_HASH_H
+#pragma once
 
 /* All ones if `word` may be a code address: in the map of executable ranges; if that is
  * out of date, near the probed function, where libraries are, or in the program's own
@@ -93,5 +92,3 @@ static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, struct gp_taken
 	}
 	return walk->look.hash;
 }
-
-#endif /* GPUPROBE_STACK_HASH_H */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Maps of call stacks and Python frames. */
-#ifndef GPUPROBE_STACK_MAPS_H
-#define GPUPROBE_STACK_MAPS_H
+#pragma once
 
 /* Call stacks, before the calls that have them. A large model makes over 1,500 of them,
  * up to 64 KiB each, in its first 200 ms under trace. Full: losses.stacks or
@@ -19,22 +18,12 @@ struct {
 
 /* Hash state -> next part of the call path; written by user space and removed at
  * process exit. Full: user space starts over. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, struct gp_path);
-} paths SEC(".maps");
+GP_MAP(paths, HASH, 16384, __u64, struct gp_path);
 
 /* tgid -> executable ranges; written by user space and removed at process exit. The
  * entry of process 0 always exists and matches no address. Preallocated, as `walks`.
  * Full: more stacks than needed are copied. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 128);
-	__type(key, __u32);
-	__type(value, struct gp_code);
-} code_maps SEC(".maps");
+GP_MAP(code_maps, HASH, 128, __u32, struct gp_code);
 
 struct gp_sent {
 	__u64 time_ns;
@@ -42,20 +31,10 @@ struct gp_sent {
 };
 
 /* Hash of a stack -> its last copy. LRU; an evicted entry costs another copy. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, struct gp_sent);
-} sent_copies SEC(".maps");
+GP_MAP(sent_copies, LRU_HASH, 16384, __u64, struct gp_sent);
 
 /* Walks that were sent. LRU; an evicted entry costs another record. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, __u64);
-	__type(value, __u32);
-} sent_walks SEC(".maps");
+GP_MAP(sent_walks, LRU_HASH, 65536, __u64, __u32);
 
 /* Parameters and state of a stack's hash. */
 struct gp_look {
@@ -77,21 +56,11 @@ struct gp_walk no_walks;
 
 /* tid -> buffer for its walks; removed at thread exit. Preallocated: kernels before 6.1
  * warn about maps that allocate in probes. Full: losses.stacks. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, struct gp_walk);
-} walks SEC(".maps");
+GP_MAP(walks, HASH, 4096, __u32, struct gp_walk);
 
 /* tgid -> interpreter; written by user space and removed at process exit. Full: its
  * stacks have no Python frames, which user space reports. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u32);
-	__type(value, struct gp_python);
-} pythons SEC(".maps");
+GP_MAP(pythons, HASH, 1024, __u32, struct gp_python);
 
 /* Largest offset of a member that is read together with its object. */
 #define GP_PYTHON_MASK 0xff
@@ -117,12 +86,7 @@ struct gp_python_walk no_python_walks;
 
 /* tid -> buffer for its Python frames; removed at thread exit. Preallocated, as
  * `walks`. Full: losses.python. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u32);
-	__type(value, struct gp_python_walk);
-} python_walks SEC(".maps");
+GP_MAP(python_walks, HASH, 4096, __u32, struct gp_python_walk);
 
 /* A stack with Python frames: equal addresses mean the same stack as long as no code
  * object was freed since. */
@@ -133,21 +97,11 @@ struct gp_python_known {
 
 /* Hash of the addresses in a walk -> stack. LRU; an evicted entry costs a look at its
  * code objects. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 32768);
-	__type(key, __u64);
-	__type(value, struct gp_python_known);
-} known_python SEC(".maps");
+GP_MAP(known_python, LRU_HASH, 32768, __u64, struct gp_python_known);
 
 /* Ids of stacks with Python frames, and of code objects, that were sent. LRU; an
  * evicted entry costs another record. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 131072);
-	__type(key, __u64);
-	__type(value, __u32);
-} sent_python SEC(".maps");
+GP_MAP(sent_python, LRU_HASH, 131072, __u64, __u32);
 
 /* State of a stack that is being captured. */
 struct gp_taken {
@@ -163,5 +117,3 @@ struct gp_taken {
 	__u32 is_stale; /* see gp_look */
 	__u32 process;
 };
-
-#endif /* GPUPROBE_STACK_MAPS_H */

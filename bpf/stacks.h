@@ -8,8 +8,7 @@
  * addresses into `paths`. From then on the path is recognised by reading exactly these
  * addresses, all of them, so that a stack is never confused with another one of the
  * same depth. */
-#ifndef GPUPROBE_STACKS_H
-#define GPUPROBE_STACKS_H
+#pragma once
 
 /* Walks the frame pointers. */
 static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *walk)
@@ -278,5 +277,3 @@ static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, struct
 
 	return take_python && native ? gp_with_python(thread, tid, native) : native;
 }
-
-#endif /* GPUPROBE_STACKS_H */

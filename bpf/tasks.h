@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Fork, rename, exec and exit of processes, by raw tracepoints, which need no tracefs. */
-#ifndef GPUPROBE_TASKS_H
-#define GPUPROBE_TASKS_H
+#pragma once
 
 /* Counts the open launches of an exiting thread as lost. */
 static __always_inline void gp_count_open_launches(struct gp_thread *thread)
@@ -104,7 +103,7 @@ static __always_inline void gp_on_fork(struct task_struct *parent, struct task_s
 
 static __always_inline void gp_on_rename(struct task_struct *task, const char *name)
 {
-	__u32 tid = gp_tid_of(task);
+	__u32 tid = BPF_CORE_READ(task, pid);
 	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
 	if (!thread || !thread->announced)
@@ -118,5 +117,3 @@ static __always_inline void gp_on_rename(struct task_struct *task, const char *n
 	if (tid == thread->tgid)
 		gp_send_task(GP_RECORD_PROCESS, thread->process, task, name);
 }
-
-#endif /* GPUPROBE_TASKS_H */

@@ -3,8 +3,7 @@
  * for each block, with its totals; where its USDT probes are compiled in, these report
  * the requested size right after that. There are hundreds of thousands per second, so
  * unneeded work is avoided. */
-#ifndef GPUPROBE_TENSORS_H
-#define GPUPROBE_TENSORS_H
+#pragma once
 
 /* c10::DeviceType::CUDA */
 #define GP_TORCH_CUDA 1
@@ -149,5 +148,3 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	request->stream = stream;
 	bpf_ringbuf_submit(request, gp_wake_flags(GP_RING_MEMORY, unread));
 }
-
-#endif /* GPUPROBE_TENSORS_H */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* State of threads and processes that call CUDA. */
-#ifndef GPUPROBE_THREADS_H
-#define GPUPROBE_THREADS_H
+#pragma once
 
 static __always_inline bool gp_is_target(__u32 tgid)
 {
@@ -86,5 +85,3 @@ static __always_inline void gp_announce(struct gp_thread *thread)
 		gp_announce_process(process);
 	thread->announced = gp_send_task(GP_RECORD_THREAD, thread->process, task, NULL);
 }
-
-#endif /* GPUPROBE_THREADS_H */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Reading of arguments by recipe. */
-#ifndef GPUPROBE_VALUES_H
-#define GPUPROBE_VALUES_H
+#pragma once
 
 #if defined(__TARGET_ARCH_x86)
 #define GP_SIXTH_ARGUMENT(ctx) ((ctx)->r9)
@@ -115,5 +114,3 @@ static __always_inline __u64 gp_value_of(struct pt_regs *ctx, const volatile str
 	}
 	return gp_read_value(value, v->place, v->access, v->offset, v->bits);
 }
-
-#endif /* GPUPROBE_VALUES_H */
