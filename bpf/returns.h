@@ -2,54 +2,30 @@
 /* Return of traced functions: what their call was, for user space and for the thread. */
 #pragma once
 
-/* Values written by the memory call in `frame`, read at its return. */
-struct gp_written {
-	__u64 out;
-	__u64 address;
-	__u64 size;
-};
-
-/* Reads the values written by the call; false if a returned address is unreadable.
- * Callers may pass NULL for optional results. */
+/* Reads the values written by the call in `frame` into its record and `out`; false if
+ * one is unreadable. */
 static __always_inline bool gp_read_written(const volatile struct gp_recipe *recipe,
-					    struct gp_frame *frame, struct gp_written *written)
+					    struct gp_frame *frame, struct gp_call *call,
+					    __u64 *out)
 {
-	bool has_out = recipe->out.place != GP_PLACE_NONE;
-
-	written->out = 0;
-	written->address = frame->address;
-	written->size = frame->size;
-	if (has_out &&
-	    bpf_probe_read_user(&written->out, sizeof(written->out), (void *)frame->out) &&
-	    gp_is_memory(frame->op))
+	if (recipe->out.place != GP_PLACE_NONE &&
+	    bpf_probe_read_user(out, sizeof(*out), (void *)frame->out) && gp_is_memory(frame->op))
 		return false;
 	if (recipe->address.place == GP_PLACE_NONE)
-		written->address = written->out;
+		call->address = *out;
 	if (recipe->flags & GP_FLAG_SIZE_AT_RETURN) {
-		written->size = 0;
-		if (bpf_probe_read_user(&written->size, sizeof(written->size),
-					(void *)frame->size) &&
+		call->size = 0;
+		if (bpf_probe_read_user(&call->size, sizeof(call->size), (void *)frame->size) &&
 		    gp_is_memory(frame->op))
 			return false;
-		written->size *= frame->factor;
+		call->size *= frame->factor;
 	}
 	return true;
 }
 
-/* What is computed of a returned call before its record is reserved: with branches there,
- * it would be verified once for each size of the record. */
-struct gp_computed {
-	__u64 start_ns;
-	__u64 end_ns;
-	__u64 stack;
-	__s32 device;
-	__u32 context;
-	__u32 flags;
-};
-
 /* The times of a returned call. A block exists from the return of its allocation to the
  * entry of its free: if no duration is needed, the other times are not read. */
-static __always_inline void gp_compute_times(struct gp_computed *call, struct gp_frame *frame)
+static __always_inline void gp_fill_times(struct gp_call *call, struct gp_frame *frame)
 {
 	call->start_ns = frame->start_ns;
 	if (!call_durations && frame->op == GP_OP_FREE)
@@ -60,9 +36,11 @@ static __always_inline void gp_compute_times(struct gp_computed *call, struct gp
 		call->start_ns = call->end_ns;
 }
 
-static __always_inline void gp_compute(struct gp_computed *call, struct gp_thread *thread,
-				       const volatile struct gp_recipe *recipe,
-				       struct gp_frame *frame, __s32 result)
+/* Fills in what is computed of a returned call. Before its record is reserved: with
+ * branches there, it would be verified once for each size of the record. */
+static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
+					 const volatile struct gp_recipe *recipe,
+					 struct gp_frame *frame)
 {
 	bool on_stream = gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE;
 	struct gp_process *process = NULL;
@@ -71,19 +49,18 @@ static __always_inline void gp_compute(struct gp_computed *call, struct gp_threa
 
 	if (on_stream || frame->op == GP_OP_CAPTURE_END)
 		process = gp_find_capturing(thread->tgid);
-	gp_compute_times(call, frame);
+	gp_fill_times(call, frame);
 	if (recipe->device.place != GP_PLACE_NONE)
 		call->device = frame->device;
 	else
 		call->device = gp_current_device(thread);
 	call->context = gp_current_of(thread)->number;
-	call->flags = 0;
 	call->stack = recipe->flags & GP_FLAG_WITH_STACK ? thread->stack : 0;
 	if (frame->op == GP_OP_CONTEXT_DESTROY) {
 		about = gp_context_of(thread, frame->address);
 		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;
 	} else if (frame->op == GP_OP_CAPTURE_END) {
-		capture = process && result != GP_WRONG_THREAD
+		capture = process && call->result != GP_WRONG_THREAD
 				  ? gp_capture_of(process, frame->stream)
 				  : NULL;
 		call->context = capture && capture->began ? capture->number : GP_CONTEXT_UNKNOWN;
@@ -97,29 +74,12 @@ static __always_inline void gp_compute(struct gp_computed *call, struct gp_threa
 	}
 }
 
-static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
-					 struct gp_frame *frame, struct gp_written *written,
-					 struct gp_computed *computed, __s32 result, __u32 tid)
-{
-	call->row = frame->row;
-	call->result = result;
-	call->tgid = thread->tgid;
-	call->tid = tid;
-	call->start_ns = computed->start_ns;
-	call->end_ns = computed->end_ns;
-	call->address = written->address;
-	call->size = written->size;
-	call->device = computed->device;
-	call->context = computed->context;
-	call->flags = computed->flags;
-	call->stack = computed->stack;
-}
-
 static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_thread *thread,
 					   const volatile struct gp_recipe *recipe,
-					   struct gp_frame *frame, struct gp_written *written)
+					   struct gp_frame *frame, struct gp_call *call, __u64 out)
 {
-	detail->out = written->out;
+	detail->call = *call;
+	detail->out = out;
 	detail->stream = frame->stream;
 	if (recipe->flags & GP_FLAG_OUT_BYTES) {
 		if (bpf_probe_read_user(detail->values, sizeof(detail->values), (void *)frame->out))
@@ -159,29 +119,30 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 					 __s32 result, __u32 tid)
 {
 	const volatile struct gp_recipe *recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
-	struct gp_written written = {.address = frame->address, .size = frame->size};
-	struct gp_computed computed;
-	struct gp_call *call;
+	struct gp_call call = {.row = frame->row, .result = result, .tgid = thread->tgid};
+	struct gp_call *plain;
 	struct gp_detail *detail;
 	struct gp_named_record *record;
 	struct gp_named *named;
+	__u64 out = 0, unread;
 	long length = 0;
-	__u64 unread;
 
+	call.tid = tid;
+	call.address = frame->address;
+	call.size = frame->size;
 	gp_announce(thread);
-	if (!result && !gp_read_written(recipe, frame, &written)) {
+	if (!result && !gp_read_written(recipe, frame, &call, &out)) {
 		gp_count(unreadable);
 		return;
 	}
-	gp_compute(&computed, thread, recipe, frame, result);
+	gp_fill_call(&call, thread, recipe, frame);
 	unread = gp_unread(memory_ring);
 	if (recipe->flags & GP_FLAG_NAMED) {
 		if (!gp_reserve_call(record, unread))
 			return;
 		named = &record->named;
-		gp_fill_call(&named->detail.call, thread, frame, &written, &computed, result, tid);
+		gp_fill_detail(&named->detail, thread, recipe, frame, &call, out);
 		named->detail.call.type = GP_RECORD_NAMED;
-		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
 		length =
 			bpf_probe_read_user_str(record->name, GP_SYMBOL_LEN, (void *)frame->stream);
 		named->name_bytes = length > 0 ? length : 0;
@@ -191,16 +152,15 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	} else if (recipe->flags & GP_FLAG_DETAILED) {
 		if (!gp_reserve_call(detail, unread))
 			return;
-		gp_fill_call(&detail->call, thread, frame, &written, &computed, result, tid);
+		gp_fill_detail(detail, thread, recipe, frame, &call, out);
 		detail->call.type = GP_RECORD_DETAIL;
-		gp_fill_detail(detail, thread, recipe, frame, &written);
 		bpf_ringbuf_submit(detail, gp_call_flags(result, unread));
 	} else {
-		if (!gp_reserve_call(call, unread))
+		if (!gp_reserve_call(plain, unread))
 			return;
-		gp_fill_call(call, thread, frame, &written, &computed, result, tid);
-		call->type = GP_RECORD_CALL;
-		bpf_ringbuf_submit(call, gp_call_flags(result, unread));
+		*plain = call;
+		plain->type = GP_RECORD_CALL;
+		bpf_ringbuf_submit(plain, gp_call_flags(result, unread));
 	}
 }
 

@@ -71,20 +71,22 @@ __noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
  * resembles return addresses makes two hashes of one path, which costs a copy. Stacks
  * that differ only further out have equal hashes until user space has cached one of
  * their paths. */
-static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
+static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, __u32 tid, __u64 hash)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct gp_code *code = bpf_map_lookup_elem(&code_maps, &taken->tgid);
-	__u64 sp = taken->sp;
+	__u64 sp = walk->record.sp;
+	__u32 code_of = walk->record.tgid;
+	struct gp_code *code = bpf_map_lookup_elem(&code_maps, &code_of);
+	bool is_stale = !code || code->exec_pages != BPF_CORE_READ(task, mm, exec_vm);
 
-	taken->is_stale = !code || code->exec_pages != BPF_CORE_READ(task, mm, exec_vm);
+	walk->record.is_stale = is_stale;
 	walk->look.hash = gp_mix(hash, sp);
-	walk->look.ip = taken->ip;
+	walk->look.ip = walk->record.ip;
 	walk->look.program = BPF_CORE_READ(task, mm, start_code);
 	walk->look.program_bytes = BPF_CORE_READ(task, mm, end_code) - walk->look.program;
-	walk->look.is_stale = taken->is_stale;
+	walk->look.is_stale = is_stale;
 	for (__u32 i = 0; i < GP_LOOK_PAGES; i++) {
-		__u32 bytes = gp_hash_stack_page(taken->tid, taken->is_stale ? 0 : taken->tgid, sp);
+		__u32 bytes = gp_hash_stack_page(tid, is_stale ? 0 : code_of, sp);
 
 		if (!bytes)
 			break;

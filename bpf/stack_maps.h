@@ -45,9 +45,10 @@ struct gp_look {
 	__u64 is_stale; /* the map of executable ranges is out of date: 0 or 1 */
 };
 
-/* A frame-pointer walk, and a buffer for stack words. */
+/* A stack that is being captured, and a buffer for its words. */
 struct gp_walk {
 	struct gp_stack record; /* `count` and `addresses` are the kernel's walk */
+	__u64 room;             /* bytes to the base of the main thread's stack */
 	struct gp_look look;
 	__u64 stack; /* stack id of the path that ends here, or 0 */
 	__u64 words[GP_PATH_WORDS];
@@ -102,18 +103,3 @@ GP_MAP(known_python, LRU_HASH, 32768, __u64, struct gp_python_known);
 /* Ids of stacks with Python frames, and of code objects, that were sent. LRU; an
  * evicted entry costs another record. */
 GP_MAP(sent_python, LRU_HASH, 131072, __u64, __u32);
-
-/* State of a stack that is being captured. */
-struct gp_taken {
-	__u64 root;
-	__u64 return_address;
-	__u64 ip;
-	__u64 sp;
-	__u64 fp;
-	__u64 copy_key;
-	__u64 room; /* bytes to the base of the main thread's stack */
-	__u32 tgid;
-	__u32 tid;
-	__u32 is_stale; /* see gp_look */
-	__u32 process;
-};

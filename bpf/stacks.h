@@ -54,27 +54,6 @@ static __always_inline void gp_fill_replaced(struct gp_stack *stack)
 	}
 }
 
-/* Fills in the rest of the walk's record, which is then copied into the ring: filled in
- * there, it would be verified once for each size of the copy. */
-static __always_inline void gp_fill_stack(struct gp_walk *walk, struct gp_taken *taken, __u64 id)
-{
-	struct gp_stack *stack = &walk->record;
-
-	stack->type = GP_RECORD_STACK;
-	stack->tgid = taken->tgid;
-	stack->id = id;
-	stack->root = taken->root;
-	stack->return_address = taken->return_address;
-	stack->ip = taken->ip;
-	stack->sp = taken->sp;
-	stack->fp = taken->fp;
-	stack->process = taken->process;
-	stack->is_stale = taken->is_stale;
-	stack->copied = 0;
-	stack->copy_key = taken->copy_key;
-	gp_fill_replaced(stack);
-}
-
 /* Bytes from `sp` to the base of the main thread's stack, beyond which are its
  * arguments and environment. A very large number if `sp` is on another stack. */
 static __always_inline __u64 gp_stack_room(__u64 sp)
@@ -113,12 +92,12 @@ static __always_inline __u32 gp_copy_whole_stack(__u8 *bytes, __u32 size, __u64 
 }
 
 /* Whether the stack has at least `bytes` more bytes. */
-static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
+static __always_inline bool gp_reaches(struct gp_walk *walk, __u32 bytes)
 {
 	__u8 byte;
 
-	return bytes < taken->room &&
-	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(taken->sp + bytes)) == 0;
+	return bytes < walk->room &&
+	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(walk->record.sp + bytes)) == 0;
 }
 
 struct gp_stack_tiny {
@@ -143,16 +122,16 @@ struct gp_stack_large {
 
 /* User space may cache the path as soon as the record is submitted, and then removes
  * the entry in sent_copies: it must exist before. */
-#define gp_send_stack_of(record_type, copy_stack, walk, taken, sent)                               \
+#define gp_send_stack_of(record_type, copy_stack, walk, sent)                                      \
 	({                                                                                         \
 		struct record_type *copy = gp_reserve(stack_ring, GP_RING_STACKS,                  \
 						      struct record_type, gp_unread(stack_ring));  \
 		if (copy) {                                                                        \
 			bpf_probe_read_kernel(&copy->stack, sizeof(copy->stack), &(walk)->record); \
 			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
-							(taken)->sp, (taken)->room);               \
+							(walk)->record.sp, (walk)->room);          \
 			if (stack_mode == GP_STACKS_AUTO)                                          \
-				bpf_map_update_elem(&sent_copies, &(taken)->copy_key, sent,        \
+				bpf_map_update_elem(&sent_copies, &(walk)->record.copy_key, sent,  \
 						    BPF_ANY);                                      \
 			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                     \
 		}                                                                                  \
@@ -160,22 +139,22 @@ struct gp_stack_large {
 	})
 
 /* Sends the walk with a copy of the stack; false if the ring is full. */
-static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_taken *taken,
-					       struct gp_sent *sent)
+static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_sent *sent)
 {
-	taken->room = gp_stack_room(taken->sp);
-	gp_fill_stack(walk, taken, sent->id);
-	if (taken->room <= GP_TINY_STACK_BYTES)
-		return gp_send_stack_of(gp_stack_tiny, gp_copy_whole_stack, walk, taken, sent);
-	if (gp_reaches(taken, GP_MEDIUM_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_large, gp_copy_stack, walk, taken, sent);
-	if (gp_reaches(taken, GP_SMALL_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_medium, gp_copy_stack, walk, taken, sent);
-	return gp_send_stack_of(gp_stack_small, gp_copy_stack, walk, taken, sent);
+	walk->room = gp_stack_room(walk->record.sp);
+	walk->record.id = sent->id;
+	gp_fill_replaced(&walk->record);
+	if (walk->room <= GP_TINY_STACK_BYTES)
+		return gp_send_stack_of(gp_stack_tiny, gp_copy_whole_stack, walk, sent);
+	if (gp_reaches(walk, GP_MEDIUM_STACK_BYTES))
+		return gp_send_stack_of(gp_stack_large, gp_copy_stack, walk, sent);
+	if (gp_reaches(walk, GP_SMALL_STACK_BYTES))
+		return gp_send_stack_of(gp_stack_medium, gp_copy_stack, walk, sent);
+	return gp_send_stack_of(gp_stack_small, gp_copy_stack, walk, sent);
 }
 
 /* Sends the walk, unless it was sent. Returns the stack id, or 0. */
-static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
+static __always_inline __u64 gp_send_walk(struct gp_walk *walk, __u64 hash)
 {
 	struct gp_stack *stack;
 	__u32 one = 1;
@@ -187,7 +166,8 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 		gp_count(stacks);
 		return 0;
 	}
-	gp_fill_stack(walk, taken, hash);
+	walk->record.id = hash;
+	gp_fill_replaced(&walk->record);
 	bpf_probe_read_kernel(stack, sizeof(*stack), &walk->record);
 	bpf_ringbuf_submit(stack, gp_wake_now(GP_RING_STACKS));
 	/* Last, because an entry here means that the record is in the ring. */
@@ -215,25 +195,24 @@ static __always_inline bool gp_may_copy(__u64 now)
 
 /* The stack id of a recent copy of a stack with the same hash, or of a copy that is
  * sent now. User space is about to cache the path. */
-static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_taken *taken,
-					       __u64 hash)
+static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, __u32 tid, __u64 hash)
 {
-	__u64 now = bpf_ktime_get_ns(), copy_key = gp_mix(hash, taken->sp);
+	__u64 now = bpf_ktime_get_ns(), copy_key = gp_mix(hash, walk->record.sp);
 	struct gp_sent *before = NULL;
 	struct gp_sent sent = {};
 
 	if (stack_mode == GP_STACKS_AUTO)
-		copy_key = gp_stack_hash(walk, taken, hash);
-	taken->copy_key = copy_key;
+		copy_key = gp_stack_hash(walk, tid, hash);
+	walk->record.copy_key = copy_key;
 	sent.time_ns = now;
 	sent.id = gp_mix(copy_key, now) | 1;
 	if (stack_mode == GP_STACKS_AUTO)
 		before = bpf_map_lookup_elem(&sent_copies, &copy_key);
 	if (before && now - before->time_ns < GP_COPY_AGAIN_NS)
 		return before->id;
-	if (!gp_may_copy(now) || !gp_send_stack_copy(walk, taken, &sent)) {
+	if (!gp_may_copy(now) || !gp_send_stack_copy(walk, &sent)) {
 		gp_count(stack_copies);
-		return gp_send_walk(walk, taken, hash);
+		return gp_send_walk(walk, hash);
 	}
 	return sent.id;
 }
@@ -243,29 +222,38 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 						  struct gp_thread *thread, __u32 tid)
 {
-	__u32 process = thread->process;
-	struct gp_taken taken = {.tgid = thread->tgid, .tid = tid, .process = process, .sp = sp};
 	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walks);
-	__u64 hash, id;
+	__u64 ip = PT_REGS_IP(ctx), return_address = 0, root, hash, id;
+	struct gp_stack *record;
 
 	if (!walk) {
 		gp_count(stacks);
 		return 0;
 	}
-	taken.ip = PT_REGS_IP(ctx);
-	taken.fp = PT_REGS_FP(ctx);
-	bpf_probe_read_user(&taken.return_address, sizeof(__u64), (void *)sp);
-	taken.root = gp_path_root(process, taken.ip, taken.return_address, sp);
+	bpf_probe_read_user(&return_address, sizeof(return_address), (void *)sp);
+	root = gp_path_root(thread->process, ip, return_address, sp);
 	if (stack_mode == GP_STACKS_AUTO) {
-		id = gp_cached_path(walk, tid, taken.root, sp);
+		id = gp_cached_path(walk, tid, root, sp);
 		if (id)
 			return id;
 	}
+	record = &walk->record;
+	record->type = GP_RECORD_STACK;
+	record->tgid = thread->tgid;
+	record->process = thread->process;
+	record->root = root;
+	record->return_address = return_address;
+	record->ip = ip;
+	record->sp = sp;
+	record->fp = PT_REGS_FP(ctx);
+	record->is_stale = 0;
+	record->copied = 0;
+	record->copy_key = 0;
 	gp_walk_frames(ctx, walk);
-	hash = gp_hash_walk(tid, taken.root) | 1;
+	hash = gp_hash_walk(tid, root) | 1;
 	if (stack_mode == GP_STACKS_FRAME_POINTERS)
-		return gp_send_walk(walk, &taken, hash);
-	return gp_send_copy_once(walk, &taken, hash);
+		return gp_send_walk(walk, hash);
+	return gp_send_copy_once(walk, tid, hash);
 }
 
 /* Captures the call stack of the function being entered, including Python frames.
