@@ -2,7 +2,6 @@
 
 use super::{Target, TraceConfig, Tracer};
 use gpuprobe_cuda::Modes;
-use gpuprobe_model::event::Task;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::say;
 
@@ -61,7 +60,7 @@ impl Announced {
     }
 
     /// Says that a process had mapped libraries that were not probed yet.
-    pub(super) fn announce_late(&mut self, task: &Task, after_ms: u64) {
+    pub(super) fn announce_late(&mut self, pid: u32, comm: &str, after_ms: u64) {
         self.late += 1;
         if self.late > MAX_LINES {
             return;
@@ -71,10 +70,9 @@ impl Announced {
             false => "",
         };
         say(format_args!(
-            "process {} ({}) is traced from {after_ms} ms after its start: its CUDA libraries were not probed \
+            "process {pid} ({}) is traced from {after_ms} ms after its start: its CUDA libraries were not probed \
              before{more}",
-            task.pid,
-            printable(&task.comm),
+            printable(comm),
         ));
     }
 

@@ -1,67 +1,35 @@
 //! The processor time and memory of gpuprobe itself.
 
-use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{SysconfVar, sysconf};
+use procfs::process::Process;
 
-use gpuprobe_os::proc;
+use gpuprobe_os::proc::stat;
 use gpuprobe_report::metrics::OwnUse;
 
-/// Use of this process and its children, the readers.
+/// Use of this process, which began at `start`, and of its children: the helpers, and those that they replaced.
 pub(super) fn own_use(start: Duration) -> OwnUse {
-    let mut used = OwnUse {
-        start,
-        ..OwnUse::default()
-    };
-    let Ok(own) = proc::stat(std::process::id()) else {
-        return used;
-    };
-    // With children that have ended, replaced readers for example.
-    let mut ticks = u64::try_from(own.cutime.saturating_add(own.cstime)).unwrap_or(0);
-    let mut pages = 0_u64;
-    let children = children();
-    let children = children.into_iter().filter_map(|pid| proc::stat(pid).ok());
-    for stat in std::iter::once(own).chain(children) {
-        ticks = ticks.saturating_add(stat.utime).saturating_add(stat.stime);
-        pages = pages.saturating_add(stat.rss);
+    let own = Process::myself();
+    let tasks = own.iter().flat_map(Process::tasks).flatten().flatten();
+    let children = tasks.flat_map(|task| task.children().unwrap_or_default());
+    let (mut ticks, mut pages) = (0, 0);
+    for used in children
+        .chain([std::process::id()])
+        .filter_map(|pid| stat(pid).ok())
+    {
+        let of_ended = u64::try_from(used.cutime + used.cstime).unwrap_or(0);
+        ticks += used.utime + used.stime + of_ended;
+        pages += used.rss;
     }
-    let cpu_ms = ticks.saturating_mul(1000) / value(SysconfVar::CLK_TCK).max(1);
-    used.cpu = Duration::from_millis(cpu_ms);
-    used.resident_bytes = pages.saturating_mul(value(SysconfVar::PAGE_SIZE));
-    used
-}
-
-/// Processor time of this thread so far.
-pub(super) fn thread_cpu() -> Duration {
-    let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
-    used.map_or(Duration::ZERO, Duration::from)
+    OwnUse {
+        cpu: Duration::from_millis(ticks * 1000 / procfs::ticks_per_second()),
+        resident_bytes: pages * procfs::page_size(),
+        start,
+    }
 }
 
 /// Now, since 1970.
-pub(super) fn start() -> Duration {
+pub(super) fn since_1970() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default()
-}
-
-/// A limit or size of the system, which is set on every Linux.
-fn value(variable: SysconfVar) -> u64 {
-    let value = sysconf(variable).ok().flatten();
-    value
-        .and_then(|value| u64::try_from(value).ok())
-        .unwrap_or(0)
-}
-
-/// The children of all threads, if the kernel tells.
-fn children() -> Vec<u32> {
-    let threads = fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let lists =
-        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let lists: Vec<String> = lists.collect();
-    let words = lists.iter().flat_map(|list| list.split_whitespace());
-    words.filter_map(|pid| pid.parse().ok()).collect()
 }

@@ -7,35 +7,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio::time::Instant;
 
 use super::Target;
 use super::name::RecordingName;
-use super::run::Run;
-use super::stacks::StackState;
+use super::run::{Reading, Snapshots, symbols};
 use chrono::Local;
 use gpuprobe_cuda::Modes;
-use gpuprobe_model::clock;
-use gpuprobe_model::stack::{NoSymbols, Symbolize};
 use gpuprobe_os::Diversion;
-use gpuprobe_report::profile::{self, ProfileScope};
-use gpuprobe_report::{Options, ProcessDetail, Report, WorstVerdicts};
-use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update, Verdicts};
+use gpuprobe_report::profile::ProfileScope;
+use gpuprobe_report::{Options, Report, WorstVerdicts};
+use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update};
 use gpuprobe_views::profile::flamegraph;
 
 use parents::Parents;
 use recording_job::RecordingJob;
 
 /// How long names are waited for when the screens are closed, or a key asks for them.
-const NAMES_WITHIN: Duration = Duration::from_millis(200);
+pub(super) const NAMES_WITHIN: Duration = Duration::from_millis(200);
 
 /// The screens of a session.
 pub(super) struct TopSession {
     screen: TopScreen,
     recording_job: RecordingJob,
     parents: Parents,
-    /// The process that is looked at.
-    pub(super) detail: Option<ProcessDetail>,
     /// The report that was shown last.
     last: Option<Arc<Report>>,
     worst_verdicts: WorstVerdicts,
@@ -63,7 +57,6 @@ impl TopSession {
             screen,
             recording_job,
             parents: Parents::default(),
-            detail: None,
             last: None,
             worst_verdicts: WorstVerdicts::default(),
             is_quit: false,
@@ -71,161 +64,111 @@ impl TopSession {
         })
     }
 
-    /// What the user asks for, until that is the end.
-    fn request(&self) -> Option<Request> {
-        let wanted = self.screen.wait(Duration::ZERO);
-        wanted.filter(|_| !self.is_quit)
+    /// Does what the user has asked for.
+    pub(super) fn serve(
+        &mut self,
+        reading: &mut Reading<'_>,
+        snapshots: &mut Snapshots,
+    ) -> Result<()> {
+        while !self.is_quit
+            && let Some(request) = self.screen.wait(Duration::ZERO)
+        {
+            match request {
+                Request::Detail(detail) => {
+                    snapshots.detail = detail;
+                    if detail.is_some() {
+                        self.show_memory(reading, snapshots)?;
+                    }
+                }
+                Request::Explain(pid) => self.explain(pid, reading, snapshots)?,
+                Request::Flamegraph(pid) => self.flamegraph(pid, reading)?,
+                Request::Record(pid) => self.recording_job.record(pid),
+                Request::Quit => self.is_quit = true,
+                // Of recordings.
+                Request::Seek(_) | Request::Faster(_) | Request::Stop => {}
+            }
+        }
+        Ok(())
     }
 
-    fn tell(&self, message: impl Into<String>) {
-        self.screen
-            .feed
-            .notify(ScreenNotice::Message(message.into()));
-    }
-
-    fn publish(&mut self, report: Arc<Report>, options: &Options, verdicts: Verdicts) {
+    /// Passes a report to the screens.
+    pub(super) fn show(&mut self, reading: &Reading<'_>, report: Report, options: &Options) {
         let memleak = report.memleak.iter();
         let listed = memleak.flat_map(|memleak| &memleak.processes);
         let parents = self.parents.of(listed.map(|process| process.who.pid));
+        let (ledger, symbols) = (&reading.sink.state.ledger, symbols(&reading.sink));
+        let report = Arc::new(report);
         self.last = Some(Arc::clone(&report));
         self.screen.feed.publish(Update {
             report,
             now_ns: options.now_ns,
             detail: options.detail,
             parents,
-            verdicts,
+            verdicts: self.worst_verdicts.update(ledger, options, &*symbols),
             playing: None,
         });
     }
-}
-
-impl Run<'_> {
-    /// Passes a report to the screens, if there are any.
-    pub(super) fn show(&mut self, report: Report, options: &Options) {
-        let Some(top) = &mut self.top else {
-            return;
-        };
-        let known = self.sink.stacks.as_ref().map(StackState::symbols);
-        let symbols = known
-            .as_ref()
-            .map_or(&NoSymbols as &dyn Symbolize, |known| known);
-        let ledger = &self.sink.state.ledger;
-        let verdicts = top.worst_verdicts.update(ledger, options, symbols);
-        top.publish(Arc::new(report), options, verdicts);
-    }
-
-    /// Does what the user has asked for.
-    pub(super) fn serve_screen(&mut self) -> Result<()> {
-        while let Some(request) = self.top.as_ref().and_then(TopSession::request) {
-            self.obey(request)?;
-        }
-        Ok(())
-    }
-
-    fn obey(&mut self, request: Request) -> Result<()> {
-        match request {
-            Request::Detail(detail) => {
-                if let Some(top) = &mut self.top {
-                    top.detail = detail;
-                }
-                if detail.is_some() {
-                    self.show_now()?;
-                }
-            }
-            Request::Explain(pid) => self.explain(pid)?,
-            Request::Flamegraph(pid) => self.flamegraph(pid)?,
-            Request::Record(pid) => {
-                if let Some(top) = &mut self.top {
-                    top.recording_job.record(pid);
-                }
-            }
-            Request::Quit => {
-                if let Some(top) = &mut self.top {
-                    top.is_quit = true;
-                }
-            }
-            // Of recordings.
-            Request::Seek(_) | Request::Faster(_) | Request::Stop => {}
-        }
-        Ok(())
-    }
 
     /// Shows the memory of the process looked at, before the next report is due. Rates are those of the last.
-    fn show_now(&mut self) -> Result<()> {
+    fn show_memory(&mut self, reading: &mut Reading<'_>, snapshots: &mut Snapshots) -> Result<()> {
         let options = Options {
             modes: only_memory(),
-            ..self.options(false)
+            ..snapshots.options(reading, false)
         };
-        self.find_names(&options, NAMES_WITHIN)?;
-        let usage = self.usage();
-        let mut report = self.make(&options, usage.as_ref());
-        let last = self.top.as_ref().and_then(|top| top.last.as_ref());
-        if let Some(last) = last {
+        let mut report = snapshots.snapshot(reading, &options, NAMES_WITHIN, None)?;
+        if let Some(last) = &self.last {
             report.cudatrace.clone_from(&last.cudatrace);
             report.bandwidth_util.clone_from(&last.bandwidth_util);
         }
-        self.show(report, &options);
+        self.show(reading, report, &options);
         Ok(())
     }
 
-    fn explain(&mut self, pid: u32) -> Result<()> {
+    fn explain(
+        &self,
+        pid: u32,
+        reading: &mut Reading<'_>,
+        snapshots: &mut Snapshots,
+    ) -> Result<()> {
         let options = Options {
             modes: only_memory(),
             explains: true,
             top: None,
             detail: None,
             only_detail: false,
-            ..self.options(false)
+            ..snapshots.options(reading, false)
         };
-        self.find_names(&options, NAMES_WITHIN)?;
-        let usage = self.usage();
-        let report = self.make(&options, usage.as_ref());
-        if let (Some(top), Some(explain)) = (&self.top, report.explain) {
+        let report = snapshots.snapshot(reading, &options, NAMES_WITHIN, None)?;
+        if let Some(explain) = report.explain {
             let explained = ScreenNotice::Explained(pid, Box::new(explain));
-            top.screen.feed.notify(explained);
+            self.screen.feed.notify(explained);
         }
         Ok(())
     }
 
-    fn flamegraph(&mut self, pid: u32) -> Result<()> {
+    fn flamegraph(&self, pid: u32, reading: &mut Reading<'_>) -> Result<()> {
         let scope = ProfileScope {
             pid: Some(pid),
             ..ProfileScope::default()
         };
-        if let Some(stacks) = &mut self.sink.stacks {
-            let needed = profile::needed_locations(&self.sink.state.ledger, scope);
-            stacks.want(needed.into_iter());
-            self.wait_for_frames(NAMES_WITHIN)?;
-        }
-        let Some(top) = &mut self.top else {
-            return Ok(());
-        };
-        let ledger = &self.sink.state.ledger;
-        let known = self.sink.stacks.as_ref().map(StackState::symbols);
-        let symbols = known
-            .as_ref()
-            .map_or(&NoSymbols as &dyn Symbolize, |known| known);
-        let now = self.clock.wall(clock::monotonic_ns());
-        let mut made = profile::of_ledger(ledger, symbols, scope, now.timestamp_nanos_opt());
-        if made.samples.is_empty() {
-            top.tell(format!("no flame graph: process {pid} holds no GPU memory"));
+        let mut profile = reading.profile(scope, NAMES_WITHIN)?;
+        if profile.samples.is_empty() {
+            let nothing = format!("no flame graph: process {pid} holds no GPU memory");
+            self.screen.feed.notify(ScreenNotice::Message(nothing));
             return Ok(());
         }
-        made.run = gpuprobe_analysis::describe_run(None, [], Some(now));
+        profile.run = reading.describe_run();
         let mut svg = Vec::new();
-        flamegraph::write(&made, &mut svg)?;
+        flamegraph::write(&profile, &mut svg)?;
         let name = RecordingName::of(&Target::Processes(vec![pid]), Local::now());
-        top.recording_job
+        self.recording_job
             .write(name.path().with_extension("svg"), svg);
         Ok(())
     }
 
     /// Ends the screens, so that the terminal is as before.
-    pub(super) fn close_screen(&mut self) {
-        if let Some(top) = self.top.take() {
-            self.names_until = Some(Instant::now() + NAMES_WITHIN);
-            top.recording_job.end();
-        }
+    pub(super) fn end(self) {
+        self.recording_job.end();
     }
 }
 

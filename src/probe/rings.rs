@@ -23,6 +23,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc as rounds;
+use tokio::task::yield_now;
 use zerocopy::FromBytes;
 
 use super::skeleton::types::bss;
@@ -156,11 +157,15 @@ impl Rings {
         })
     }
 
-    /// Completes when a round has arrived.
+    /// Completes when there are records to read; after others had their turn, if there were before.
     ///
     /// # Errors
     /// Returns why the rings are not read any more.
     pub async fn arrived(&mut self) -> Result<()> {
+        if self.is_behind() {
+            yield_now().await;
+            return Ok(());
+        }
         let round = self.rounds.recv().await;
         self.keep(round.context("the thread that reads the rings has ended")??);
         Ok(())
@@ -219,7 +224,7 @@ impl Rings {
 
     /// Whether records have arrived that were not read.
     pub fn is_behind(&self) -> bool {
-        !self.arrived.is_empty()
+        !self.arrived.is_empty() || !self.rounds.is_empty()
     }
 
     /// Removes and returns the notices in the control ring.

@@ -1,55 +1,47 @@
-//! The event loop of a run.
+//! The event loop of a session.
 
 mod documents;
-mod end;
-mod messages;
 mod reading;
-mod reports;
+mod snapshot;
 mod start;
 
-use end::names_until;
-use std::collections::HashMap;
 use std::future;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
 use tokio::process::Child;
-use tokio::task::yield_now;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
 use super::guard::Guard;
-use super::incidents;
-use super::output::{Output, OutputReader};
+use super::output::Output;
+use super::recorder::mark_of;
 use super::samples::Samples;
 use super::signals::{StopSignals, pass_on};
-use super::sink::Sink;
-use super::top::TopSession;
-use super::{Target, TraceConfig, Tracer, command, descriptors, limits};
+use super::top::{NAMES_WITHIN, TopSession};
+use super::{Target, TraceConfig, command, descriptors, empty_run, limits};
 use crate::host::exit::AwaitedProcess;
-use crate::host::process;
-use crate::live::discovery::{Found, resume};
-use crate::probe::Rings;
-use crate::serve::{DocumentRequest, Serving};
-use documents::DocumentState;
-use gpuprobe_engine::HostInfo;
-use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::link::PcieLink;
-use gpuprobe_model::{Lost, Untraced};
-use gpuprobe_os::mounts;
-use gpuprobe_os::privileges;
-use gpuprobe_os::privileges::{AS_OTHERS, BPF, LOOK, SIGNAL};
-use gpuprobe_os::say;
-use gpuprobe_recording::frames::RecordedFrames;
-use gpuprobe_report as report;
-use gpuprobe_report::gate::Gate;
+use crate::serve::DocumentRequest;
+use documents::Served;
+use gpuprobe_os::privileges::{self, AS_OTHERS, BPF, LOOK, SIGNAL};
+use gpuprobe_os::{mounts, say};
+use gpuprobe_recording::log::LogNote;
+use gpuprobe_report::explain::Explain;
+use gpuprobe_report::gate::{self, Gate, LEAKED};
 use gpuprobe_views::profile::Outputs;
 
-/// How long names are waited for after SIGTERM: within two seconds everything has to end, and the report in the
-/// making may have waited for its names, for [`reports::FIND_FOR_ONE`], before the signal is handled.
-const TERMINATED_FOR: Duration = Duration::from_millis(600);
+pub(super) use reading::{Reading, look_up, symbols};
+pub(super) use snapshot::Snapshots;
+
+/// How long names are waited for at the end, and for any other report: those missing there are in the next one.
+const NAMES_FOR_LAST: Duration = Duration::from_secs(30);
+const NAMES_FOR_ONE: Duration = Duration::from_millis(700);
+/// The same after SIGTERM, whose sender may soon send what cannot be handled: within two seconds everything has to end,
+/// and the report in the making may have waited for its names, for [`NAMES_FOR_ONE`], before the signal is handled.
+const NAMES_FOR_TERMINATED: Duration = Duration::from_millis(600);
 
 /// Runs a session until the end that `config` sets.
 ///
@@ -68,85 +60,54 @@ pub fn run(config: &TraceConfig) -> Result<ExitCode> {
     runtime.block_on(Run::start(config)?.until_end())
 }
 
-/// State of a running session.
-pub(super) struct Run<'a> {
-    pub(super) config: &'a TraceConfig,
+/// A running session.
+struct Run<'a> {
+    config: &'a TraceConfig,
+    reading: Reading<'a>,
+    snapshots: Snapshots,
     output: Output,
     /// The leak check at the end.
     gate: Option<Gate>,
     /// Profiles to write at the end.
     profiles: Option<Outputs>,
-    tracer: Tracer,
-    rings: Rings,
-    pub(super) sink: Sink,
-    pub(super) clock: WallClock,
+    served: Option<Served>,
+    top: Option<TopSession>,
     /// The target processes given by id.
     processes: Vec<AwaitedProcess>,
-    started: Instant,
-    reported: Instant,
-    /// When the launch counts were last read.
-    counted: Instant,
-    /// The fastest link (PCI Express) between host and GPUs seen so far.
-    link: Option<PcieLink>,
-    /// Approximate size of a CUDA context by GPU, in bytes.
-    contexts: HashMap<u32, u64>,
-    /// Values of earlier reports.
-    history: report::History,
-    /// Processes without a traced event so far; `None` for those that the filter rejects.
-    untraced: HashMap<u32, Option<Untraced>>,
-    lost: Lost,
-    /// The frames written to the recording.
-    recorded_frames: RecordedFrames,
+    /// Resumes held processes if gpuprobe is killed; dropped after [`Reading`], which resumes them, too.
     guard: Option<Guard>,
     /// Dropped after the command has ended.
     collector: Option<Collector>,
-    samples: Option<Samples>,
-    announced: Announced,
-    /// State of the messages about incidents.
-    pub(super) reported_incidents: incidents::AnnouncedIncidents,
-    /// The losses printed on standard error.
-    lost_said: Lost,
-    /// The last explanation found a leak.
-    leaks: bool,
-    /// Exits of processes were lost since the last search for ended processes, at `searched`.
-    lacks_ends: bool,
-    searched: Instant,
-    /// The HTTP thread, and what it is answered with.
-    serving: Option<Serving>,
-    served: Option<DocumentState>,
-    /// Names of functions are not waited for any longer than this.
-    pub(super) names_until: Option<Instant>,
-    /// The screens of `gpuprobe top`.
-    pub(super) top: Option<TopSession>,
 }
 
 impl Run<'_> {
     async fn until_end(mut self) -> Result<ExitCode> {
-        let mut ends = StopSignals::install()?;
-        self.announced = Announced::begin(self.config, &self.tracer);
-        self.announce_served();
+        let mut signals = StopSignals::install()?;
+        self.reading.announced = Announced::begin(self.config, &self.reading.tracer);
+        if let Some(served) = &self.served {
+            say(format_args!("serving on {}", served.serving.url()));
+        }
         let mut child = match self.start_command() {
             Ok(child) => child,
             Err(error) => {
                 say(format_args!("error: {error:#}"));
-                self.sink.input_recorder.discard();
+                self.reading.sink.input_recorder.discard();
                 return Ok(command::not_started(&error));
             }
         };
         self.name_recording(child.as_ref());
         self.drop_capabilities();
-        let (reader, status) = self.trace(&mut ends, &mut child).await?;
-        self.end(reader, child, status).await
+        let status = self.trace(&mut signals, &mut child).await?;
+        self.end(child, status).await
     }
 
     /// Traces until the session ends. Returns the command's status if its end was the reason.
     async fn trace(
         &mut self,
-        ends: &mut StopSignals,
+        signals: &mut StopSignals,
         child: &mut Option<Child>,
-    ) -> Result<(OutputReader, Option<ExitStatus>)> {
-        let (mut reader, mut status) = (OutputReader::Reading, None);
-        let notices = self.rings.watch_control()?;
+    ) -> Result<Option<ExitStatus>> {
+        let notices = self.reading.rings.watch_control()?;
         let mut report = reports_every(self.config.interval);
         let deadline = after(self.config.duration);
         tokio::pin!(deadline);
@@ -154,123 +115,122 @@ impl Run<'_> {
             tokio::select! {
                 biased;
                 // Timers and signals first: programs can keep the rings below non-empty forever.
-                ended = wait(child) => {
-                    status = Some(ended?);
-                    break;
-                }
-                end = ends.next() => {
+                ended = wait(child) => return ended.map(Some),
+                signal = signals.next() => match &*child {
                     // The command gets the signal too; its end is ours.
-                    let Some(child) = &*child else {
-                        self.names_until = names_until(end);
-                        break;
-                    };
-                    pass_on(end, child);
-                }
-                () = &mut deadline => break,
-                _ = report.tick() => reader = self.report(false)?,
-                Some(request) = request(&mut self.serving) => self.serve(request)?,
+                    Some(child) => pass_on(signal, child),
+                    None => {
+                        if signal == Signal::SIGTERM {
+                            self.limit_names(NAMES_FOR_TERMINATED);
+                        }
+                        return Ok(None);
+                    }
+                },
+                () = &mut deadline => return Ok(None),
+                _ = report.tick() => self.report(false).map(drop)?,
+                Some(request) = request(&mut self.served) => self.answer(request)?,
                 arrived = notices.readable() => {
                     arrived?.clear_ready();
-                    self.pass_notices()?;
+                    self.reading.pass_notices()?;
                 }
-                found = self.tracer.next() => self.note(found?),
-                arrived = self.rings.arrived() => arrived?,
-                () = yield_now(), if self.rings.is_behind() => {}
+                found = self.reading.tracer.next() => self.reading.note(found?),
+                arrived = self.reading.rings.arrived() => {
+                    arrived?;
+                    self.reading.read()?;
+                    self.write_lines()?;
+                }
             }
-            if reader == OutputReader::Reading {
-                reader = self.read()?;
-            }
-            if self.rings.has_ticked() {
+            if self.reading.rings.has_ticked() {
                 self.keep_up()?;
-                if self.all_ended() || self.is_quit() || self.has_stopped_recording() {
-                    break;
+                if self.is_over() {
+                    return Ok(None);
                 }
             }
-            if reader == OutputReader::Gone {
+            if self.output.is_closed {
                 say("output closed; stopping");
-                break;
+                return Ok(None);
             }
         }
-        Ok((reader, status))
-    }
-
-    /// Has the processes of new notices looked at.
-    fn pass_notices(&mut self) -> Result<()> {
-        for notice in self.rings.read_notices()? {
-            if let (Some(_), Some(stacks)) = (notice.image, &mut self.sink.stacks) {
-                stacks.note_exec(notice.pid);
-            }
-            self.tracer.look(notice);
-        }
-        Ok(())
-    }
-
-    /// Notes what the discovery thread has found.
-    fn note(&mut self, found: Found) {
-        match (found, &mut self.sink.stacks) {
-            (Found::User(pid), Some(stacks)) => {
-                stacks.read_mappings(pid);
-                stacks.send_updates(&self.tracer.probe);
-            }
-            (Found::Destructor(id), Some(stacks)) => stacks.probed(id, &self.tracer.probe),
-            (Found::Late { pid, after_ms }, _) => {
-                if let Ok(task) = process::task_of(pid) {
-                    let identity = || self.sink.host_info.identity(&task);
-                    if self.config.filter.accepts(&task, identity) {
-                        self.announced.announce_late(&task, after_ms);
-                    }
-                }
-            }
-            _ => {}
-        }
-        self.tracer.note(found);
-    }
-
-    /// Passes on new notices, and notes all that was found.
-    fn follow(&mut self) -> Result<()> {
-        self.pass_notices()?;
-        while let Some(found) = self.tracer.try_next() {
-            self.note(found);
-        }
-        Ok(())
     }
 
     /// Does the periodic work.
     fn keep_up(&mut self) -> Result<()> {
-        self.tracer.resume_overdue();
-        self.sink.host_info.close_unused();
-        self.make_room()?;
-        self.tell_incidents(false);
-        // Libraries loaded in quick succession share a line.
-        self.announced.announce_new(&self.tracer);
-        self.serve_screen()
+        self.reading.keep_up()?;
+        let top = self.top.as_mut();
+        top.map_or(Ok(()), |top| {
+            top.serve(&mut self.reading, &mut self.snapshots)
+        })
     }
 
-    /// Whether the user has quit the screens.
-    fn is_quit(&self) -> bool {
-        self.top.as_ref().is_some_and(|top| top.is_quit)
+    fn write_lines(&mut self) -> Result<()> {
+        let reading = &mut self.reading;
+        self.output.write_lines(&mut reading.sink, &reading.clock)
+    }
+
+    fn answer(&mut self, request: DocumentRequest) -> Result<()> {
+        let served = self.served.as_mut();
+        served.map_or(Ok(()), |served| {
+            served.answer(request, &mut self.reading, &mut self.snapshots)
+        })
+    }
+
+    /// Names of functions are not waited for any longer than `wait` from now on.
+    fn limit_names(&mut self, wait: Duration) {
+        self.reading.names_until = Some(std::time::Instant::now() + wait);
+    }
+
+    /// Whether the target processes given by id have ended, the user has quit the screens, or the recording, if it is
+    /// all that is wanted, has stopped.
+    fn is_over(&self) -> bool {
+        let children = || self.config.children && self.reading.tracer.probe.has_targets();
+        let have_exited = || self.processes.iter().all(AwaitedProcess::has_exited);
+        !self.processes.is_empty() && have_exited() && !children()
+            || self.top.as_ref().is_some_and(|top| top.is_quit)
+            || self.has_stopped_recording()
     }
 
     /// Whether the recording has stopped, and nothing else is wanted.
     fn has_stopped_recording(&self) -> bool {
-        let is_only = self
-            .config
-            .record
-            .as_ref()
-            .is_some_and(|record| record.only);
-        is_only && self.sink.input_recorder.stopped().is_some()
+        self.records_only() && self.reading.sink.input_recorder.stopped().is_some()
     }
 
-    /// Whether somebody has looked on, who knows if nothing was traced.
-    fn is_watched(&self) -> bool {
-        self.config.screens.is_some()
+    fn records_only(&self) -> bool {
+        let record = self.config.record.as_ref();
+        record.is_some_and(|record| record.only)
     }
 
-    /// Whether all target processes given by id have ended.
-    fn all_ended(&self) -> bool {
-        let children = || self.config.children && self.tracer.probe.has_targets();
-        let have_exited = || self.processes.iter().all(AwaitedProcess::has_exited);
-        !self.processes.is_empty() && have_exited() && !children()
+    /// Reads the rings and writes a report. Returns whether it explains a leak.
+    fn report(&mut self, is_final: bool) -> Result<bool> {
+        self.reading.read_for_report(is_final)?;
+        self.write_lines()?;
+        if let Some(served) = &mut self.served {
+            served.update_metrics(&mut self.reading, &mut self.snapshots)?;
+            return Ok(false);
+        }
+        if self.output.is_closed
+            || !is_final && (self.records_only() || self.config.explains.is_some())
+        {
+            return Ok(false);
+        }
+        let options = self.snapshots.options(&self.reading, is_final);
+        let wait = if is_final {
+            NAMES_FOR_LAST
+        } else {
+            NAMES_FOR_ONE
+        };
+        let (snapshots, reading) = (&mut self.snapshots, &mut self.reading);
+        let report = snapshots.snapshot(reading, &options, wait, None)?;
+        snapshots.mark(reading, &report, &options);
+        let (recorder, usage) = (&mut reading.sink.input_recorder, snapshots.usage.as_ref());
+        recorder.note(LogNote::Report(mark_of(&report, &options, usage)));
+        recorder.pause();
+        self.write_lines()?;
+        self.output.write(&report)?;
+        let has_growth = report.explain.as_ref().is_some_and(Explain::has_growth);
+        if let Some(top) = &mut self.top {
+            top.show(&self.reading, report, &options);
+        }
+        Ok(has_growth)
     }
 
     /// Starts the command, if there is one. Gpuprobe is a target itself until then, so that the child is
@@ -279,45 +239,147 @@ impl Run<'_> {
         let Target::Command(arguments) = &self.config.target else {
             return Ok(None);
         };
+        let probe = &self.reading.tracer.probe;
         // The session works without a guard.
-        match Guard::start(self.tracer.probe.targets_map()) {
+        match Guard::start(probe.targets_map()) {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => tracing::debug!("no guard: {error:#}"),
         }
         let own_pid = std::process::id();
-        self.tracer.probe.add_target(own_pid)?;
+        probe.add_target(own_pid)?;
         let environment = self.collector.iter().flat_map(Collector::environment);
         let child = command::spawn(arguments, environment, self.config.advanced.as_root);
-        self.tracer.probe.remove_target(own_pid);
+        probe.remove_target(own_pid);
         child.map(Some)
+    }
+
+    /// Prints the default name of the recording. A command's process id is added to it after the last write,
+    /// as SQLite needs the name under which it opened the file.
+    fn name_recording(&mut self, child: Option<&Child>) {
+        if let Some(record) = &self.config.record
+            && let Some(name) = &record.name
+        {
+            say(format_args!("recording into {}", record.path.display()));
+            if let Some(pid) = child.and_then(Child::id) {
+                self.reading.sink.input_recorder.rename(&name.path_of(pid));
+            }
+        }
     }
 
     /// Drops the capabilities needed only at the start.
     fn drop_capabilities(&self) {
         let command = matches!(self.config.target, Target::Command(_));
-        // The last for another reader.
+        // The last for another helper.
         let mut kept = vec![BPF, LOOK, AS_OTHERS];
         kept.extend(command.then_some(SIGNAL));
         privileges::keep_only_here(&kept);
     }
 
-    /// Stops holding processes and resumes those that are held.
-    fn resume_held(&mut self) {
-        self.tracer.probe.stop_holding();
-        self.tracer.resume_held();
-        match self.rings.read_notices() {
-            Ok(notices) => notices.into_iter().for_each(resume),
-            Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
+    /// Writes the last report and the other outputs of the end.
+    async fn end(mut self, child: Option<Child>, status: Option<ExitStatus>) -> Result<ExitCode> {
+        if let Some(top) = self.top.take() {
+            self.limit_names(NAMES_WITHIN);
+            top.end();
         }
+        // Everything that the probes have seen until now counts.
+        self.reading.follow()?;
+        self.reading.announced.announce_new(&self.reading.tracer);
+        let is_reported = !self.output.is_closed && self.served.is_none();
+        let reported = if is_reported {
+            self.report(true)
+        } else {
+            Ok(false)
+        };
+        // The last read may have settled an incident.
+        self.reading.tell_incidents(true);
+        let fails = reported? && self.config.explains.is_some_and(|explains| explains.fails);
+        // Whoever has looked at screens knows.
+        let nothing = is_reported && self.config.screens.is_none() && self.say_why_nothing();
+        self.reading.samples.iter().for_each(Samples::say_failures);
+        let written = self.write_profiles();
+        let judged = self.judge();
+        let (status, is_recorded) = self.finish(child, status).await?;
+        let leaks = judged?;
+        written?;
+        Ok(ExitCode::from(match status.map_or(0, command::exit_code) {
+            0 if nothing => empty_run::NOTHING,
+            0 if fails || leaks => LEAKED,
+            0 if !is_recorded => 1,
+            status => status,
+        }))
     }
-}
 
-impl Drop for Run<'_> {
-    /// After an error too, no process may stay stopped; the guard is dropped only after that.
-    fn drop(&mut self) {
-        self.resume_held();
-        self.tracer.detach();
-        self.resume_held();
+    /// Prints the reason if nothing was traced. Returns whether there was one.
+    fn say_why_nothing(&self) -> bool {
+        let reading = &self.reading;
+        let why = empty_run::why(self.config, reading.tracer.loaded, &reading.sink.filter);
+        if let Some(why) = &why {
+            say(format_args!("nothing was traced: {why}"));
+        } else if self.config.modes.activity
+            && reading.sink.state.activity.processes().next().is_none()
+        {
+            say(
+                "no GPU activity recorded: the command has not used CUDA or has not loaded libcupti; \
+                 `gpuprobe doctor` looks for libcupti",
+            );
+        }
+        why.is_some()
+    }
+
+    /// Writes the profiles of live memory by call stack.
+    fn write_profiles(&mut self) -> Result<()> {
+        let Some(profiles) = self.profiles.take() else {
+            return Ok(());
+        };
+        let scope = self.config.profiles.scope;
+        let mut profile = self.reading.profile(scope, NAMES_FOR_LAST)?;
+        profile.run = self.reading.describe_run();
+        profiles.write(&profile)
+    }
+
+    /// Runs the leak check, if there is one. Returns whether it fails the session.
+    fn judge(&mut self) -> Result<bool> {
+        let Some(gate) = self.gate.take() else {
+            return Ok(false);
+        };
+        let options = gate::options(self.snapshots.options(&self.reading, true));
+        let reading = &mut self.reading;
+        let report = self
+            .snapshots
+            .snapshot(reading, &options, NAMES_FOR_LAST, None)?;
+        if report.lost.any() {
+            say(
+                "warning: the leak check is unreliable: events were lost; leaks may be missed or wrong",
+            );
+        }
+        report.memleak.map_or(Ok(false), |memleak| {
+            gpuprobe_views::gate::write(&gate.judge(&memleak, false))
+        })
+    }
+
+    /// Detaches, then waits for the command if it still runs. Returns its status, and whether `gpuprobe record` has
+    /// recorded the whole run.
+    async fn finish(
+        mut self,
+        mut child: Option<Child>,
+        status: Option<ExitStatus>,
+    ) -> Result<(Option<ExitStatus>, bool)> {
+        self.reading.resume_held();
+        self.reading.wait_for_names(NAMES_FOR_LAST)?;
+        self.reading.sink.input_recorder.finish();
+        // The rest may not have found room.
+        let is_recorded = !self.has_stopped_recording();
+        self.reading.tracer.detach();
+        // A stop signal in flight has arrived now.
+        self.reading.resume_held();
+        drop(self.guard.take());
+        // Only the exit status is outstanding, so hooks may take their time.
+        drop(self.reading.incidents.hooks.take());
+        let status = match (status, &mut child) {
+            (None, Some(child)) => Some(child.wait().await?),
+            (status, _) => status,
+        };
+        Ok((status, is_recorded))
     }
 }
 
@@ -337,9 +399,9 @@ async fn after(duration: Option<Duration>) {
 }
 
 /// The next request of the HTTP thread; never, if nothing is served.
-async fn request(serving: &mut Option<Serving>) -> Option<DocumentRequest> {
-    match serving {
-        Some(serving) => serving.next().await,
+async fn request(served: &mut Option<Served>) -> Option<DocumentRequest> {
+    match served {
+        Some(served) => served.serving.next().await,
         None => future::pending().await,
     }
 }

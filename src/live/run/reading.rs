@@ -1,149 +1,315 @@
-//! Reading of the rings and of the kernel side's counters.
+//! What a session reads: the rings, what discovery finds, and the state made of both.
 
-use super::super::output::OutputReader;
-use super::super::samples::Samples;
-use super::super::sink::RingConsumer;
-use super::super::stacks::StackState;
-use super::Run;
-use crate::host::process;
+use std::ffi::OsStr;
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
+
+use crate::host::host_info::ProcFs;
+use crate::host::nvml::Nvml;
+use crate::host::process;
+use crate::live::announce::Announced;
+use crate::live::discovery::{Found, Tracer, resume};
+use crate::live::incidents::Incidents;
+use crate::live::samples::Samples;
+use crate::live::sink::{RingConsumer, Sink};
+use crate::live::{ProcessFilter, Target, TraceConfig};
+use crate::probe::Rings;
+use gpuprobe_engine::{HostInfo, State};
+use gpuprobe_model::clock::{self, WallClock};
+use gpuprobe_model::stack::{KnownFrames, Location, NoSymbols, Symbolize};
+use gpuprobe_model::{Lost, Untraced};
+use gpuprobe_os::progress::Pass;
+use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::LogNote;
-use gpuprobe_report::bandwidth::CopyReport;
-use gpuprobe_report::records;
-use std::time::Duration;
-use tokio::time::Instant;
+use gpuprobe_report::profile::{self, Profile, ProfileScope, Weight};
 
 /// Interval of reads of the launch counts to free the entries of ended processes.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
-
-/// Maximum time of a read before other due work is done.
+/// Maximum time of a read before other due work is done, and of a read for a report.
 const READ_FOR: Duration = Duration::from_millis(100);
-/// Maximum time of a read for a report.
 const READ_FOR_REPORT: Duration = Duration::from_millis(500);
-/// Interval of searches for processes whose exit event was lost.
-const SEARCH_EVERY: Duration = Duration::from_secs(1);
+/// Interval of reads of the rings while names are waited for.
+const NAMES_PAUSE: Duration = Duration::from_millis(20);
+/// Waits that are longer show how many functions are named.
+const SHOWN_WAIT: Duration = Duration::from_secs(1);
 
-impl Run<'_> {
-    /// Applies records that have arrived for at most [`READ_FOR`], and writes single copies.
-    pub(super) fn read(&mut self) -> Result<OutputReader> {
-        self.read_until(Some(std::time::Instant::now() + READ_FOR))
+/// The rings, the tracer, and the state made of what they give.
+pub(in crate::live) struct Reading<'a> {
+    pub(in crate::live) config: &'a TraceConfig,
+    pub(in crate::live) tracer: Tracer,
+    pub(in crate::live) rings: Rings,
+    pub(in crate::live) sink: Sink,
+    pub(in crate::live) clock: WallClock,
+    pub(in crate::live) incidents: Incidents,
+    /// Losses when they were last counted.
+    pub(in crate::live) lost: Lost,
+    /// The frames written to the recording.
+    pub(in crate::live) recorded_frames: RecordedFrames,
+    /// Names of functions are not waited for any longer than this.
+    pub(in crate::live) names_until: Option<Instant>,
+    pub(super) samples: Option<Samples>,
+    pub(super) announced: Announced,
+    /// When the launch counts were last read.
+    pub(super) counted: Instant,
+}
+
+impl Reading<'_> {
+    /// Applies records that have arrived, for at most [`READ_FOR`].
+    pub(super) fn read(&mut self) -> Result<()> {
+        self.read_until(Some(Instant::now() + READ_FOR))
     }
 
-    /// Reads for a report, for at most [`READ_FOR_REPORT`].
-    pub(super) fn read_for_report(&mut self) -> Result<OutputReader> {
+    /// Reads what is in the rings now, all of it with `is_final`, the launch counts and the losses.
+    pub(super) fn read_for_report(&mut self, is_final: bool) -> Result<()> {
         self.rings.flush()?;
-        self.read_until(Some(std::time::Instant::now() + READ_FOR_REPORT))
+        self.read_until((!is_final).then(|| Instant::now() + READ_FOR_REPORT))?;
+        if self.config.modes.cudatrace {
+            self.count_launches()?;
+        }
+        self.count_losses();
+        Ok(())
     }
 
-    /// Reads all records that are in the rings now.
-    pub(super) fn read_all(&mut self) -> Result<OutputReader> {
-        self.rings.flush()?;
-        self.read_until(None)
-    }
-
-    fn read_until(&mut self, until: Option<std::time::Instant>) -> Result<OutputReader> {
-        let (sink, probe) = (&mut self.sink, &self.tracer.probe);
-        let consumer = &mut RingConsumer::new(sink, probe);
+    fn read_until(&mut self, until: Option<Instant>) -> Result<()> {
+        let consumer = &mut RingConsumer::new(&mut self.sink, &self.tracer.probe);
         self.rings.read(consumer, until)?;
-        if let Some(stacks) = self
-            .sink
-            .stacks
-            .as_mut()
-            .filter(|_| !self.rings.is_behind())
-        {
+        if let (Some(stacks), false) = (&mut self.sink.stacks, self.rings.is_behind()) {
             stacks.tidy();
         }
-        self.note_incidents();
+        self.incidents.note(&mut self.sink);
         self.sink.find_frames(&mut self.recorded_frames);
-        let mut lost = self.tracer.probe.lost();
-        let missed = self.sink.decoder.activity.losses();
-        lost.notices += self.tracer.skipped();
-        lost.undecodable = self.sink.undecodable + missed.undecodable;
-        lost.activity = lost.activity.saturating_add(missed.missing);
-        lost.cupti_dropped = missed.dropped;
-        lost.cupti_unknown = missed.unknown;
-        lost.cupti_malformed = missed.malformed;
-        self.sink.state.add_left_out(&mut lost);
-        lost.python += self.sink.stacks.as_ref().map_or(0, StackState::lost_python);
-        lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
-        self.lacks_ends |= lost.tasks > self.lost.tasks;
-        if self.lacks_ends && (until.is_none() || self.searched.elapsed() > SEARCH_EVERY) {
-            self.lacks_ends = false;
-            self.searched = Instant::now();
-            self.end_vanished();
-        }
-        if lost != self.lost {
-            self.sink.input_recorder.note(LogNote::Lost(lost.by_name()));
-        }
-        self.lost = lost;
-        for note in self.samples.iter_mut().flat_map(Samples::taken) {
-            self.sink.input_recorder.note(note);
+        if let Some(samples) = &mut self.samples {
+            samples.note(&mut self.sink.input_recorder);
         }
         self.sink.input_recorder.pause();
-        if self.write_records()? == OutputReader::Gone {
-            return Ok(OutputReader::Gone);
-        }
-        let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
-            return Ok(OutputReader::Reading);
-        };
-        let copies: Vec<_> = copies
-            .iter()
-            .map(|transfer| CopyReport::of(transfer, &self.clock))
-            .collect();
-        self.output.write_copies(&copies)
+        Ok(())
     }
 
-    /// Writes pending GPU records.
-    pub(super) fn write_records(&mut self) -> Result<OutputReader> {
-        let Some(batches) = self.sink.records.as_mut().filter(|new| !new.is_empty()) else {
-            return Ok(OutputReader::Reading);
-        };
-        let new = records::in_order(std::mem::take(batches));
-        let began_ns = self.clock.monotonic_ns();
-        let activities = &self.sink.state.activity;
-        let lines = new
-            .iter()
-            .map(|one| records::line(one, activities, began_ns));
-        self.output.write_records(lines)
-    }
-
-    /// Reads the launch counts if processes have ended, so that the kernel side can free their entries.
-    pub(super) fn make_room(&mut self) -> Result<()> {
-        if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
-            self.count_launches()?;
+    /// Has the processes of new notices looked at.
+    pub(super) fn pass_notices(&mut self) -> Result<()> {
+        for notice in self.rings.read_notices()? {
+            if let (Some(_), Some(stacks)) = (notice.image, &mut self.sink.stacks) {
+                stacks.note_exec(notice.pid);
+            }
+            self.tracer.look(notice);
         }
         Ok(())
     }
 
+    /// Notes what the discovery thread has found.
+    pub(super) fn note(&mut self, found: Found) {
+        match (found, &mut self.sink.stacks) {
+            (Found::User(pid), Some(stacks)) => {
+                stacks.read_mappings(pid);
+                stacks.send_updates(&self.tracer.probe);
+            }
+            (Found::Destructor(id), Some(stacks)) => stacks.probed(id, &self.tracer.probe),
+            (Found::Late { pid, after_ms }, _) => {
+                if let Some(process) = look_up(&self.sink.host_info, &self.config.filter, pid) {
+                    self.announced.announce_late(pid, &process.comm, after_ms);
+                }
+            }
+            _ => {}
+        }
+        self.tracer.note(found);
+    }
+
+    /// Passes on new notices, and notes all that was found.
+    pub(super) fn follow(&mut self) -> Result<()> {
+        self.pass_notices()?;
+        while let Some(found) = self.tracer.try_next() {
+            self.note(found);
+        }
+        Ok(())
+    }
+
+    /// Does the periodic work.
+    pub(super) fn keep_up(&mut self) -> Result<()> {
+        self.tracer.resume_overdue();
+        self.sink.host_info.close_unused();
+        // The kernel side frees the launch counts of ended processes once they are read.
+        if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
+            self.count_launches()?;
+        }
+        self.tell_incidents(false);
+        // Libraries loaded in quick succession share a line.
+        self.announced.announce_new(&self.tracer);
+        Ok(())
+    }
+
+    /// Prints the incidents that are settled or have waited long enough; all with `is_end`.
+    pub(super) fn tell_incidents(&mut self, is_end: bool) {
+        let (view, clock) = (&self.config.view, &self.clock);
+        self.incidents.tell(&self.sink, view, clock, is_end);
+    }
+
     /// Reads the launch counts; the kernel side frees those of ended processes.
-    pub(super) fn count_launches(&mut self) -> Result<()> {
-        let (launches, input_recorder) =
-            (&mut self.sink.state.launches, &mut self.sink.input_recorder);
+    fn count_launches(&mut self) -> Result<()> {
+        let (launches, recorder) = (&mut self.sink.state.launches, &mut self.sink.input_recorder);
         let filter = &self.sink.filter;
         self.counted = Instant::now();
         self.tracer.probe.launches(|key, runs, captured| {
             let count = || {
-                input_recorder.count(&key, runs, captured);
+                recorder.count(&key, runs, captured);
                 launches.set_counts(key, runs, captured)
             };
             filter.keeps_launches(key.process).unwrap_or_else(count)
         })?;
-        input_recorder.counted(launches);
+        recorder.counted(launches);
         self.sink.filter.counts_were_read();
         Ok(())
     }
 
-    /// Removes processes that have ended without an exit event.
-    pub(super) fn end_vanished(&mut self) {
-        let ledger = &mut self.sink.state.ledger;
-        let vanished: Vec<_> = ledger
-            .live_processes()
-            .map(|p| p.pid)
-            .filter(|&pid| !process::is_alive(pid))
-            .collect();
+    /// Reads the loss counters. If exits may be among the losses, removes processes that have ended.
+    pub(super) fn count_losses(&mut self) {
+        let sink = &mut self.sink;
+        let mut lost = self.tracer.probe.lost();
+        let missed = sink.decoder.activity.losses();
+        lost.notices += self.tracer.skipped();
+        lost.undecodable = sink.undecodable + missed.undecodable;
+        lost.activity = lost.activity.saturating_add(missed.missing);
+        lost.cupti_dropped = missed.dropped;
+        lost.cupti_unknown = missed.unknown;
+        lost.cupti_malformed = missed.malformed;
+        sink.state.add_left_out(&mut lost);
+        if let Some(stacks) = &sink.stacks {
+            lost.python += stacks.lost_python();
+            lost.stacks += stacks.unknown;
+        }
+        if lost != self.lost {
+            sink.input_recorder.note(LogNote::Lost(lost.by_name()));
+        }
+        self.lost = lost;
+        // What has not been read may be of a process that has ended.
+        if lost.tasks == 0 || self.rings.is_behind() {
+            return;
+        }
+        let ledger = &mut sink.state.ledger;
+        let live = ledger.live_processes().map(|process| process.pid);
+        let vanished: Vec<_> = live.filter(|&pid| !process::is_alive(pid)).collect();
         for pid in vanished {
-            self.sink.input_recorder.note(LogNote::Vanished(pid));
+            sink.input_recorder.note(LogNote::Vanished(pid));
             ledger.end_unseen(pid);
         }
     }
+
+    /// Has the locations named that `needed` lists, and reads the rings on until they are, at most for `wait`.
+    pub(in crate::live) fn find_names(
+        &mut self,
+        needed: impl FnOnce(&State, &KnownFrames) -> Vec<(u32, Location, bool)>,
+        wait: Duration,
+    ) -> Result<()> {
+        let Some(stacks) = &mut self.sink.stacks else {
+            return Ok(());
+        };
+        let needed = needed(&self.sink.state, &stacks.frames);
+        stacks.want(needed.into_iter());
+        self.wait_for_names(wait)
+    }
+
+    /// Reads the rings until the functions that were asked for are named, at most for `wait`.
+    pub(super) fn wait_for_names(&mut self, wait: Duration) -> Result<()> {
+        let config = self.config;
+        let missing = |sink: &Sink| sink.stacks.as_ref().map_or(0, |it| it.missing() as u64);
+        let end = Instant::now() + wait;
+        let end = self.names_until.map_or(end, |until| until.min(end));
+        let mut left = missing(&self.sink);
+        // Single lines would be among those of the progress.
+        let is_shown = wait > SHOWN_WAIT && !config.per_call && !config.single_records;
+        let pass = is_shown.then(|| Pass::begin(&*config.progress, "names of functions", left));
+        while Instant::now() < end
+            && let Some(stacks) = &mut self.sink.stacks
+            && stacks.is_waiting(NAMES_PAUSE)
+        {
+            // Held processes must not wait for symbols.
+            self.follow()?;
+            self.read()?;
+            let before = std::mem::replace(&mut left, missing(&self.sink));
+            if let Some(pass) = &pass {
+                pass.advance(before.saturating_sub(left));
+                config.progress.tick();
+            }
+        }
+        self.sink.find_frames(&mut self.recorded_frames);
+        Ok(())
+    }
+
+    /// Memory by call stack, once its functions are named or `wait` is over.
+    pub(in crate::live) fn profile(
+        &mut self,
+        scope: ProfileScope,
+        wait: Duration,
+    ) -> Result<Profile> {
+        let needed = |state: &State, _: &_| profile::needed_locations(&state.ledger, scope);
+        self.find_names(needed, wait)?;
+        let ledger = &self.sink.state.ledger;
+        let peak_ns = ledger.peak_ns.filter(|_| scope.weight == Weight::Peak);
+        let time = self.clock.wall(peak_ns.unwrap_or_else(clock::monotonic_ns));
+        let time_ns = time.timestamp_nanos_opt();
+        Ok(profile::of_ledger(
+            ledger,
+            &*symbols(&self.sink),
+            scope,
+            time_ns,
+        ))
+    }
+
+    /// Description of the session, like `python3 train.py, NVIDIA H200, 2026-11-20 20:34`: command,
+    /// GPUs and date.
+    pub(in crate::live) fn describe_run(&self) -> Option<String> {
+        let command = match &self.config.target {
+            Target::Command(words) => Some(words.join(OsStr::new(" "))),
+            Target::Everything | Target::Processes(_) => None,
+        };
+        let command = command.map(|words| words.to_string_lossy().into_owned());
+        let nvml = self.sink.host_info.nvml.as_ref();
+        let gpus = nvml.map(Nvml::usage).unwrap_or_default().gpus;
+        let models = gpus.into_iter().map(|gpu| gpu.name);
+        let now = self.clock.wall(clock::monotonic_ns());
+        gpuprobe_analysis::describe_run(command, models, Some(now))
+    }
+
+    /// Stops holding processes and resumes those that are held.
+    pub(super) fn resume_held(&mut self) {
+        self.tracer.probe.stop_holding();
+        self.tracer.resume_held();
+        match self.rings.read_notices() {
+            Ok(notices) => notices.into_iter().for_each(resume),
+            Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
+        }
+    }
+}
+
+impl Drop for Reading<'_> {
+    /// After an error too, no process may stay stopped.
+    fn drop(&mut self) {
+        self.resume_held();
+        self.tracer.detach();
+        self.resume_held();
+    }
+}
+
+/// The functions named so far.
+pub(in crate::live) fn symbols(sink: &Sink) -> Box<dyn Symbolize + '_> {
+    match &sink.stacks {
+        Some(stacks) => Box::new(stacks.symbols()),
+        None => Box::new(NoSymbols),
+    }
+}
+
+/// Name, user and identity of a process on this host that `filter` accepts.
+pub(in crate::live) fn look_up(
+    host_info: &ProcFs,
+    filter: &ProcessFilter,
+    pid: u32,
+) -> Option<Untraced> {
+    let task = process::task_of(pid).ok()?;
+    let identity = host_info.identity(&task);
+    let is_accepted = filter.accepts(&task, || identity.clone());
+    is_accepted.then_some(Untraced {
+        uid: task.uid,
+        comm: task.comm,
+        identity,
+    })
 }

@@ -1,38 +1,38 @@
 //! The start of a session.
 
-use super::super::announce::Announced;
-use super::super::collector::Collector;
-use super::super::filter::EventFilter;
-use super::super::hook::Hooks;
-use super::super::incidents::AnnouncedIncidents as ReportedIncidents;
-use super::super::output::Output;
-use super::super::samples::Samples;
-use super::super::sink::Sink;
-use super::super::stacks::StackState;
-use super::super::top::TopSession;
-use super::super::{Target, TraceConfig, Tracer, recorder};
-use super::Run;
-use super::documents::DocumentState;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::documents::Served;
+use super::reading::Reading;
+use super::snapshot::Snapshots;
+use super::{Run, TopSession};
 use crate::host::exit::AwaitedProcess;
 use crate::host::host_info::ProcFs;
 use crate::host::process::ProcessHandle;
-use crate::live::discovery::{Order, Orders};
-use crate::probe::{Probe, Rings, StackMode};
-use crate::serve::Serving;
-use anyhow::{Context, Result};
+use crate::live::announce::Announced;
+use crate::live::collector::Collector;
+use crate::live::discovery::{Orders, Tracer};
+use crate::live::filter::EventFilter;
+use crate::live::hook::Hooks;
+use crate::live::incidents::Incidents;
+use crate::live::output::Output;
+use crate::live::samples::Samples;
+use crate::live::sink::Sink;
+use crate::live::stacks::StackState;
+use crate::live::{Target, TraceConfig, recorder};
+use crate::probe::{Probe, StackMode};
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event;
 use gpuprobe_recording::Recorder;
 use gpuprobe_recording::frames::RecordedFrames;
-use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
-use gpuprobe_stacks::helper::{FileReader, HelperHost, Opener, ProcessReader};
+use gpuprobe_stacks::helper::{FileReader, HelperHost, ProcessReader};
 use gpuprobe_views::profile::Outputs;
-use std::collections::HashMap;
-use std::sync::mpsc;
-use tokio::time::Instant;
 
 impl<'a> Run<'a> {
     pub(super) fn start(config: &'a TraceConfig) -> Result<Self> {
@@ -45,98 +45,72 @@ impl<'a> Run<'a> {
         let listen = config.serve.as_ref().map(|serve| serve.listen.bind());
         let socket = listen.transpose()?;
         // The helpers start while the BPF programs are loaded.
-        let (reader, memory) = readers();
+        let (files, memory) = (
+            FileReader::new(HelperHost::Process),
+            ProcessReader::new(HelperHost::Process),
+        );
         let clock = WallClock::now();
         let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
         let (orders, receiver) = mpsc::channel();
         let recorder = recorder::open(config, clock)?;
-        let mut sink = sink(config, recorder, &reader, &memory, orders.clone())?;
-        let queue = (orders, receiver);
-        let helpers = (reader, memory.opener());
-        let attached = AttachedTracer::start(config, &processes, helpers, queue, &mut sink.stacks)
-            .inspect_err(|_| sink.input_recorder.discard())?;
-        // Before the capabilities are dropped, which hooks need.
-        let start = |command| Hooks::start(command, config.advanced.as_root);
-        let hooks = config.advanced.on_oom.clone().map(start).transpose();
-        let hooks = hooks.inspect_err(|_| sink.input_recorder.discard())?;
-        // After the last fork, which would have its connections, too.
-        let served = config.serve.as_ref().zip(socket);
-        let serving = served.map(|(config, socket)| Serving::start(config, socket));
-        let serving = serving.transpose();
-        let serving = serving.inspect_err(|_| sink.input_recorder.discard())?;
+        let mut sink = sink(config, recorder, &files, &memory, orders.clone())?;
+        let attach = || {
+            let helpers = (files, memory.opener());
+            let stacks = &mut sink.stacks;
+            let prepare = |probe: &Probe, pid: u32| {
+                if let Some(stacks) = stacks {
+                    stacks.read_mappings(pid);
+                    stacks.send_updates(probe);
+                }
+            };
+            let tracer = Tracer::start(config, &processes, helpers, (orders, receiver), prepare)?;
+            let collect = config.collect.as_ref();
+            let collector = collect.map(|collect| Collector::start(collect, &tracer.probe));
+            let rings = tracer.probe.rings()?;
+            // Before the capabilities are dropped, which hooks need.
+            let hooks = config.advanced.on_oom.clone();
+            let hooks = hooks.map(|command| Hooks::start(command, config.advanced.as_root));
+            // After the last fork, which would have its connections, too.
+            let served = config.serve.as_ref().zip(socket);
+            let served = served.map(|(config, socket)| Served::start(config, socket));
+            Ok::<_, anyhow::Error>((
+                collector.transpose()?,
+                rings,
+                tracer,
+                hooks.transpose()?,
+                served.transpose()?,
+            ))
+        };
+        let (collector, rings, tracer, hooks, served) =
+            attach().inspect_err(|_| sink.input_recorder.discard())?;
         Ok(Self {
             config,
+            reading: Reading {
+                config,
+                tracer,
+                rings,
+                sink,
+                clock,
+                incidents: Incidents::new(hooks),
+                lost: Lost::default(),
+                recorded_frames: RecordedFrames::default(),
+                names_until: None,
+                samples,
+                announced: Announced::default(),
+                counted: Instant::now(),
+            },
+            snapshots: Snapshots::new(),
             output,
             gate,
             profiles: Some(profiles).filter(Outputs::any),
-            tracer: attached.tracer,
-            rings: attached.rings,
-            sink,
-            started: Instant::now(),
-            reported: Instant::now(),
-            counted: Instant::now(),
-            link: None,
-            contexts: HashMap::new(),
-            history: report::History::default(),
-            untraced: HashMap::new(),
-            clock,
+            served,
+            top,
             processes: processes.into_iter().map(AwaitedProcess::new).collect(),
             guard: None,
-            collector: attached.collector,
-            samples,
-            announced: Announced::default(),
-            reported_incidents: ReportedIncidents::with(hooks),
-            lost: Lost::default(),
-            recorded_frames: RecordedFrames::default(),
-            lost_said: Lost::default(),
-            leaks: false,
-            lacks_ends: false,
-            searched: Instant::now(),
-            serving,
-            served: config.serve.as_ref().map(DocumentState::new),
-            names_until: None,
-            top,
+            collector,
         })
     }
-}
-
-/// The parts of a session that need its BPF programs.
-struct AttachedTracer {
-    tracer: Tracer,
-    collector: Option<Collector>,
-    rings: Rings,
-}
-
-impl AttachedTracer {
-    fn start(
-        config: &TraceConfig,
-        processes: &[ProcessHandle],
-        helpers: (FileReader, Opener),
-        queue: (Orders, mpsc::Receiver<Order>),
-        stacks: &mut Option<StackState>,
-    ) -> Result<Self> {
-        let prepare = |probe: &Probe, pid: u32| {
-            if let Some(stacks) = stacks {
-                stacks.read_mappings(pid);
-                stacks.send_updates(probe);
-            }
-        };
-        let tracer = Tracer::start(config, processes, helpers, queue, prepare)?;
-        let collect = config.collect.as_ref();
-        let collector = collect.map(|collect| Collector::start(collect, &tracer.probe));
-        let rings = tracer.probe.rings()?;
-        Ok(Self {
-            collector: collector.transpose()?,
-            tracer,
-            rings,
-        })
-    }
-}
-
-fn readers() -> (FileReader, ProcessReader) {
-    let host = HelperHost::Process;
-    (FileReader::new(host), ProcessReader::new(host))
 }
 
 /// The processes that are targets by id, without duplicates.
@@ -159,7 +133,7 @@ fn processes(target: &Target) -> Result<Vec<ProcessHandle>> {
 fn sink(
     config: &TraceConfig,
     input_recorder: Recorder,
-    reader: &FileReader,
+    files: &FileReader,
     memory: &ProcessReader,
     orders: Orders,
 ) -> Result<Sink> {
@@ -172,7 +146,7 @@ fn sink(
         modes: config.modes,
         state,
         filter: EventFilter::new(config.filter.clone()),
-        host_info: ProcFs::open(reader.clone(), memory.clone()),
+        host_info: ProcFs::open(files.clone(), memory.clone()),
         decoder: event::RecordDecoder::default(),
         undecodable: 0,
         copies: config.per_call.then(Vec::new),
@@ -180,8 +154,8 @@ fn sink(
         stacks: (config.stacks != StackMode::Off)
             .then(|| {
                 let is_recording = input_recorder.is_recording();
-                let (reader, memory) = (reader.clone(), memory.clone());
-                StackState::new(is_recording, config.python, reader, memory, orders)
+                let (files, memory) = (files.clone(), memory.clone());
+                StackState::new(is_recording, config.python, files, memory, orders)
             })
             .transpose()?,
         input_recorder,
