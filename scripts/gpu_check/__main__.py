@@ -79,6 +79,7 @@ from plain import (
 )
 from pytorch import (
     check_devices,
+    check_gpt2_late,
     check_torch_async,
     check_torch_everywhere,
     check_torch_expandable,
@@ -192,6 +193,7 @@ CHECKS = {
     "stacks, PyTorch": (check_stacks_pytorch,),
     "Python, PyTorch's history": (check_torch_history,),
     "Python, transformers": (check_user_lines, "torch,transformers", "train_libraries.py", "transformers"),
+    "PyTorch, GPT-2 late": (check_gpt2_late,),
     "Python, lightning": (check_user_lines, "torch,lightning", "train_libraries.py", "lightning"),
     "Python, JAX": (check_user_lines, "jax", "jax_program.py", "lines"),
     "Python, CuPy": (check_user_lines, "cupy", "cupy_program.py", "lines"),

@@ -5,6 +5,7 @@ import json
 import os
 from collections import Counter
 
+from children import SLOW_SECONDS
 from expect import compare_frame, compare_torch, losses, reported_blocks, total_of
 from expect_kinds import MIB, allocations_of, kind_bytes, process_of
 
@@ -198,6 +199,32 @@ def check_torch_history(bench):
             if any("libc10_cuda" in (frame["module"] or "") for frame in site["stack"]):
                 ours[lines_of(site)] += site["live_bytes"]
         compare_bytes(bench, "bytes from", expected, ours)
+
+
+def check_gpt2_late(bench):
+    """A training that runs already: nothing is lost, no stack is cut, and tensors are as PyTorch counts them."""
+    if bench.is_missing("torch", "transformers"):
+        return
+    command = bench.script("train_libraries.py", "gpt2=3", "wait", "gpt2=100", "wait")
+    target = bench.start(*command, env=bench.environment())
+    target.truth("wait", seconds=SLOW_SECONDS)
+    tracer = bench.trace("--pid", str(target.pid), "--full-stacks")
+    tracer.wait_tracing()
+    target.go()
+    after = target.truth("wait", 2, SLOW_SECONDS)
+    _, report = tracer.finish()
+    target.go()
+    bench.equal("exit status of the program", 0, target.wait())
+    bench.equal("lost", {}, losses(report))
+    process = process_of(report, target.pid)
+    (pytorch,) = process["pytorch"]
+    bench.equal("allocated", after["allocated"], pytorch["allocated_bytes"])
+    sites = pytorch["sites"]
+    bench.equal("there are call sites of tensors", True, bool(sites))
+    cut = [site["label"] for site in sites + process["sites"] if not site["complete"]]
+    bench.equal("call stacks that are cut", [], cut)
+    tensors = sum(site["alloc_calls"] for site in sites)
+    bench.figure(bench.label, f"{tensors} tensors at {len(sites)} live call sites in 100 steps")
 
 
 def check_user_lines(bench, module, script, step, least_bytes=MIB):

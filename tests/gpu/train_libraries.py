@@ -4,6 +4,7 @@
     python3 train_libraries.py STEP ...
 
     transformers  a small GPT-2 of Hugging Face's
+    gpt2=N        N steps of its GPT-2 with 124 million parameters
     lightning     Lightning's trainer
     wait          print the line, then read a line from standard input
 """
@@ -37,6 +38,15 @@ def run_transformers():
         batch = torch.randint(0, 32000, (4, 512), device="cuda")
         kept.append(training_step(model, optimizer, batch))
     kept.extend((model, optimizer))
+    torch.cuda.synchronize()
+
+
+def run_gpt2(count):
+    if not kept:
+        kept.append(gpt2())
+    model, optimizer = kept[0]
+    for _ in range(count):
+        training_step(model, optimizer, torch.randint(0, 50000, (4, 512), device="cuda"))
     torch.cuda.synchronize()
 
 
@@ -80,5 +90,11 @@ def run_lightning():
 
 
 if __name__ == "__main__":
-    table = {"transformers": run_transformers, "lightning": run_lightning, "wait": None}
-    steps.run(table, lambda: {"version": torch.__version__})
+    table = {
+        "transformers": run_transformers,
+        "gpt2": run_gpt2,
+        "lightning": run_lightning,
+        "wait": None,
+    }
+    allocated = torch.cuda.memory_allocated
+    steps.run(table, lambda: {"version": torch.__version__, "allocated": allocated()})
