@@ -1,7 +1,6 @@
 //! Messages on standard error about the traced processes and libraries.
 
 use super::{Target, TraceConfig, Tracer};
-use gpuprobe_cuda::Modes;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::say;
 
@@ -22,39 +21,20 @@ impl Announced {
     pub(super) fn begin(config: &TraceConfig, tracer: &Tracer) -> Self {
         let target = describe(config);
         let kind = tracer.probe.kind;
-        let only_gpu = Modes {
-            activity: true,
-            ..Modes::default()
-        };
-        if config.modes == only_gpu {
-            say(format_args!("tracing {target}: its GPUs ({kind})"));
-            return Self::default();
-        }
-        let gpus = if config.modes.activity {
-            "its GPUs, "
-        } else {
-            ""
-        };
         let waits = tracer.libraries == 0;
-        let calls = if waits {
-            "waiting for CUDA".to_owned()
-        } else {
-            attached(tracer)
+        let what = match config.modes.activity {
+            _ if config.traces_only_gpus() => "its GPUs".to_owned(),
+            true => format!("its GPUs, {}", attached(tracer)),
+            false => attached(tracer),
         };
-        say(format_args!("tracing {target}: {gpus}{calls} ({kind})"));
-        if let (true, Target::Processes(pids)) = (waits, &config.target) {
-            let (have, them) = if pids.len() == 1 {
-                ("it has", "it")
-            } else {
-                ("they have", "them")
-            };
-            say(format_args!(
-                "{have} no CUDA library loaded; waiting for {them} to load one"
-            ));
-        }
+        say(format_args!("tracing {target}: {what} ({kind})"));
         Self {
             libraries: tracer.libraries,
-            lines_left: if waits { MAX_LINES } else { 0 },
+            lines_left: if waits && !config.traces_only_gpus() {
+                MAX_LINES
+            } else {
+                0
+            },
             late: 0,
         }
     }
@@ -88,29 +68,28 @@ impl Announced {
 
 /// The target in words.
 pub(super) fn describe(config: &TraceConfig) -> String {
-    match &config.target {
-        Target::Everything => "every CUDA process".to_owned(),
-        Target::Processes(pids) => describe_processes(pids, config.children),
-        Target::Command(command) => command[0].to_string_lossy().into_owned(),
-    }
-}
-
-fn describe_processes(pids: &[u32], children: bool) -> String {
+    let pids = match &config.target {
+        Target::Everything => return "every CUDA process".to_owned(),
+        Target::Command(command) => return command[0].to_string_lossy().into_owned(),
+        Target::Processes(pids) => pids,
+    };
     let names: Vec<_> = pids.iter().map(u32::to_string).collect();
     let (are, whose) = match names.len() {
         1 => ("process", "its"),
         _ => ("processes", "their"),
     };
-    let too = if children {
-        format!(" and {whose} children")
-    } else {
-        String::new()
+    let too = match config.children {
+        true => format!(" and {whose} children"),
+        false => String::new(),
     };
     format!("{are} {}{too}", names.join(", "))
 }
 
 fn attached(tracer: &Tracer) -> String {
     let (libraries, functions) = (tracer.libraries, tracer.functions);
-    let plural = if libraries == 1 { "y" } else { "ies" };
-    format!("{functions} functions in {libraries} CUDA librar{plural}")
+    match libraries {
+        0 => "waiting for CUDA".to_owned(),
+        1 => format!("{functions} functions in 1 CUDA library"),
+        _ => format!("{functions} functions in {libraries} CUDA libraries"),
+    }
 }

@@ -1,11 +1,11 @@
 //! Diagnosis of a session without events.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
+use super::announce::describe;
 use super::filter::{EventFilter, ProcessFilter};
 use super::{ApiChoice, Target, TraceConfig};
-use gpuprobe_cuda::{Layer, Modes};
+use gpuprobe_cuda::Layer;
 
 /// Exit status of a session without events, unless the command failed.
 pub(super) const NOTHING: u8 = 3;
@@ -86,18 +86,12 @@ pub(super) fn why(
 ) -> Option<String> {
     let seen = &filter.seen;
     let has_cuda = loaded.any() || seen.any;
-    if !has_cuda && let Some(why) = no_cuda(&config.target) {
-        return Some(why);
+    if !has_cuda && config.target != Target::Everything {
+        let target = describe(config);
+        return Some(format!("{target} never loaded CUDA (libcuda, libcudart)"));
     }
-    let only_gpu = Modes {
-        activity: true,
-        ..Modes::default()
-    };
-    if config.advanced.api == ApiChoice::Runtime
-        && has_cuda
-        && !loaded.runtime
-        && config.modes != only_gpu
-    {
+    let needs_runtime = config.advanced.api == ApiChoice::Runtime && !config.traces_only_gpus();
+    if needs_runtime && has_cuda && !loaded.runtime {
         return Some(
             "libcudart is not loaded (programs may have it linked in); use --api auto".to_owned(),
         );
@@ -108,82 +102,31 @@ pub(super) fn why(
     (!has_cuda).then(|| "no process has loaded CUDA (libcuda, libcudart)".to_owned())
 }
 
-/// The message that no target has loaded CUDA; `None` for a host-wide session. Of a process given by
-/// its id, only the libraries loaded while it was traced are known.
-fn no_cuda(target: &Target) -> Option<String> {
-    match target {
-        Target::Everything => None,
-        Target::Processes(pids) => {
-            let names: Vec<_> = pids.iter().map(u32::to_string).collect();
-            let (who, was) = match names.len() {
-                1 => ("process", "it was"),
-                _ => ("none of processes", "they were"),
-            };
-            let had = if names.len() == 1 { "had no" } else { "had" };
-            Some(format!(
-                "{who} {} {had} CUDA loaded (libcuda, libcudart) while {was} traced",
-                names.join(", ")
-            ))
-        }
-        Target::Command(words) => {
-            let name = words.first()?.to_string_lossy();
-            Some(format!("{name} never loaded CUDA (libcuda, libcudart)"))
-        }
-    }
-}
-
-/// The message about the filter option that no process meets.
+/// The message about the filter options that no process meets, or that none meets at once.
 fn unmet(filter: &ProcessFilter, seen: &Seen) -> String {
     let met = seen.met;
     let uids: Vec<_> = filter.uids.iter().map(u32::to_string).collect();
-    let container = filter.container.iter().cloned().collect::<Vec<_>>();
-    let cgroup = filter.cgroup.iter().cloned().collect::<Vec<_>>();
+    let container: Vec<_> = filter.container.iter().cloned().collect();
+    let cgroup: Vec<_> = filter.cgroup.iter().cloned().collect();
     let criteria = [
-        ("--comm", "named", &filter.comms, met.comm),
-        ("--uid", "of user", &uids, met.uid),
-        ("--container", "in container", &container, met.container),
-        ("--cgroup", "in cgroup", &cgroup, met.cgroup),
+        ("--comm", &filter.comms, met.comm),
+        ("--uid", &uids, met.uid),
+        ("--container", &container, met.container),
+        ("--cgroup", &cgroup, met.cgroup),
+        ("--exclude", &filter.excluded, met.not_excluded),
     ];
-    let asked = || {
-        criteria
-            .iter()
-            .filter(|(_, _, wanted, _)| !wanted.is_empty())
-    };
-    if let Some(path) = filter.cgroup.as_ref().filter(|path| !is_cgroup(path)) {
-        return format!("there is no cgroup {path}; give its path below /sys/fs/cgroup");
-    }
+    let given = criteria.iter().filter(|(_, words, _)| !words.is_empty());
+    let is_one_unmet = given.clone().any(|(_, _, met)| !met);
+    let named: Vec<_> = given
+        .filter(|(_, _, met)| !is_one_unmet || !met)
+        .map(|(option, words, _)| format!("{option} {}", words.join(" or ")))
+        .collect();
     let names: Vec<_> = seen.names.iter().map(String::as_str).collect();
     let others = match names.is_empty() {
         true => "none called CUDA".to_owned(),
         false => format!("seen: {}", names.join(", ")),
     };
-    if let Some((_, how, wanted, _)) = asked().find(|(_, _, _, met)| !met) {
-        return format!(
-            "no process {how} {} was seen ({others})",
-            wanted.join(" or ")
-        );
-    }
-    if !met.not_excluded {
-        return format!("--exclude removes every process ({others})");
-    }
-    let mut options: Vec<_> = asked().map(|(option, ..)| *option).collect();
-    options.extend((!filter.excluded.is_empty()).then_some("--exclude"));
-    format!(
-        "no process meets {} at once ({others})",
-        options.join(" and ")
-    )
-}
-
-/// Whether the cgroup exists in any hierarchy.
-fn is_cgroup(path: &str) -> bool {
-    let root = Path::new("/sys/fs/cgroup");
-    let below = path.trim_start_matches('/');
-    let in_one = |folder: std::fs::DirEntry| folder.path().join(below).is_dir();
-    Path::new(path).starts_with(root) && Path::new(path).is_dir()
-        || root.join(below).is_dir()
-        || std::fs::read_dir(root).is_ok_and(|mut all| all.any(|f| f.is_ok_and(in_one)))
-        // Unknown without the file system: no message about it.
-        || !root.is_dir()
+    format!("no process meets {} ({others})", named.join(" and "))
 }
 
 #[cfg(test)]
@@ -225,37 +168,30 @@ mod tests {
             (
                 filter(&["x"], &[], &[]),
                 &none,
-                "no process named x was seen (none called CUDA)",
+                "no process meets --comm x (none called CUDA)",
             ),
             (
                 filter(&["x", "y"], &[0], &[]),
                 &seen(no_comm),
-                "no process named x or y was seen (seen: serve, train)",
+                "no process meets --comm x or y (seen: serve, train)",
             ),
             (
                 filter(&[], &[7], &[]),
                 &seen(no_uid),
-                "no process of user 7 was seen (seen: serve, train)",
+                "no process meets --uid 7 (seen: serve, train)",
             ),
             (
                 filter(&[], &[], &["serve", "train"]),
                 &seen(excluded),
-                "--exclude removes every process (seen: serve, train)",
+                "no process meets --exclude serve or train (seen: serve, train)",
             ),
             (
                 filter(&["train"], &[7], &["1"]),
                 &seen(all),
-                "no process meets --comm and --uid and --exclude at once (seen: serve, train)",
+                "no process meets --comm train and --uid 7 and --exclude 1 (seen: serve, train)",
             ),
         ] {
             assert_eq!(unmet(&filter, seen), said);
         }
-    }
-
-    #[test]
-    fn a_cgroup_is_found_by_absolute_and_relative_paths() {
-        assert!(is_cgroup("/"));
-        assert!(is_cgroup("/sys/fs/cgroup"));
-        assert!(!is_cgroup("/no/such/group") || !Path::new("/sys/fs/cgroup").is_dir());
     }
 }

@@ -176,6 +176,15 @@ impl TraceConfig {
     pub fn records_launches(&self) -> bool {
         self.record.is_some() && self.modes.cudatrace
     }
+
+    /// Whether no calls are traced, only what they make GPUs do.
+    pub(crate) fn traces_only_gpus(&self) -> bool {
+        let only_gpus = Modes {
+            activity: true,
+            ..Modes::default()
+        };
+        self.modes == only_gpus
+    }
 }
 
 /// Settings of the recording.

@@ -44,7 +44,7 @@ fn root_unmatched_selection_is_named() {
         let setup = setup.args(options.iter().copied());
         ending(setup, &["alloc 4096", "exit"])
     };
-    let why = "no process in container nope was seen (seen: workload_static)".to_owned();
+    let why = "no process meets --container nope (seen: workload_static)".to_owned();
     let expected = (Some(why), NOTHING);
     assert_eq!(workload(&["--container", "nope"]), expected);
     let why = "libcudart is not loaded (programs may have it linked in); use --api auto".to_owned();
@@ -58,7 +58,7 @@ fn root_unmatched_selection_is_named() {
 fn root_process_without_cuda_traces_nothing() {
     let mut sleeps = Guarded::spawn(Command::new("sleep").arg("1")).unwrap();
     let pid = sleeps.pid();
-    let why = format!("process {pid} had no CUDA loaded (libcuda, libcudart) while it was traced");
+    let why = format!("process {pid} never loaded CUDA (libcuda, libcudart)");
     assert_eq!(
         ending(Setup::pid_without_stacks(pid), &[]),
         (Some(why), NOTHING)
@@ -78,8 +78,5 @@ fn root_filter_without_a_match_on_the_host_is_named() {
     let (why, status) = ending(Setup::everything().args(options), &[]);
     assert_eq!(status, NOTHING);
     let why = why.unwrap();
-    assert!(
-        why.starts_with("no process named nosuch was seen ("),
-        "{why}"
-    );
+    assert!(why.starts_with("no process meets --comm nosuch ("), "{why}");
 }

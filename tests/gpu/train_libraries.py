@@ -46,7 +46,8 @@ def run_gpt2(count):
         kept.append(gpt2())
     model, optimizer = kept[0]
     for _ in range(count):
-        training_step(model, optimizer, torch.randint(0, 50000, (4, 512), device="cuda"))
+        batch = torch.randint(0, 50000, (4, 512), device="cuda")
+        kept.append(training_step(model, optimizer, batch))
     torch.cuda.synchronize()
 
 
