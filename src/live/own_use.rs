@@ -1,6 +1,6 @@
 //! The processor time and memory of gpuprobe itself.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use procfs::process::Process;
 
@@ -26,10 +26,4 @@ pub(super) fn own_use(start: Duration) -> OwnUse {
         resident_bytes: pages * procfs::page_size(),
         start,
     }
-}
-
-/// Now, since 1970.
-pub(super) fn since_1970() -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default()
 }

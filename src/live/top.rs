@@ -1,8 +1,9 @@
 //! The session's side of the screens of `gpuprobe top`: reports for them, and what keys ask for.
 
-mod parents;
 mod recording_job;
 
+use std::collections::{HashMap, HashSet};
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,23 +14,27 @@ use super::name::RecordingName;
 use super::run::{Reading, Snapshots, symbols};
 use chrono::Local;
 use gpuprobe_cuda::Modes;
-use gpuprobe_os::Diversion;
+use gpuprobe_os::{Diversion, proc};
 use gpuprobe_report::profile::ProfileScope;
 use gpuprobe_report::{Options, Report, WorstVerdicts};
 use gpuprobe_top::{Request, ScreenConfig, ScreenNotice, TopScreen, Update};
 use gpuprobe_views::profile::flamegraph;
 
-use parents::Parents;
 use recording_job::RecordingJob;
 
 /// How long names are waited for when the screens are closed, or a key asks for them.
 pub(super) const NAMES_WITHIN: Duration = Duration::from_millis(200);
 
+/// Ancestors of a process among which one that is listed is looked for, at most.
+const MAX_ANCESTORS: usize = 64;
+
 /// The screens of a session.
 pub(super) struct TopSession {
     screen: TopScreen,
     recording_job: RecordingJob,
-    parents: Parents,
+    /// The listed processes, and those of them that are the nearest ancestors of others.
+    listed: HashSet<u32>,
+    parents: Arc<HashMap<u32, u32>>,
     /// The report that was shown last.
     last: Option<Arc<Report>>,
     worst_verdicts: WorstVerdicts,
@@ -56,7 +61,8 @@ impl TopSession {
         Ok(Self {
             screen,
             recording_job,
-            parents: Parents::default(),
+            listed: HashSet::new(),
+            parents: Arc::default(),
             last: None,
             worst_verdicts: WorstVerdicts::default(),
             is_quit: false,
@@ -95,7 +101,12 @@ impl TopSession {
     pub(super) fn show(&mut self, reading: &Reading<'_>, report: Report, options: &Options) {
         let memleak = report.memleak.iter();
         let listed = memleak.flat_map(|memleak| &memleak.processes);
-        let parents = self.parents.of(listed.map(|process| process.who.pid));
+        let listed: HashSet<u32> = listed.map(|process| process.who.pid).collect();
+        if listed != self.listed {
+            let parent = |pid: &u32| Some((*pid, ancestor_in(&listed, *pid)?));
+            self.parents = Arc::new(listed.iter().filter_map(parent).collect());
+            self.listed = listed;
+        }
         let (ledger, symbols) = (&reading.sink.state.ledger, symbols(&reading.sink));
         let report = Arc::new(report);
         self.last = Some(Arc::clone(&report));
@@ -103,7 +114,7 @@ impl TopSession {
             report,
             now_ns: options.now_ns,
             detail: options.detail,
-            parents,
+            parents: Arc::clone(&self.parents),
             verdicts: self.worst_verdicts.update(ledger, options, &*symbols),
             playing: None,
         });
@@ -170,6 +181,13 @@ impl TopSession {
     pub(super) fn end(self) {
         self.recording_job.end();
     }
+}
+
+/// The nearest ancestor of process `pid` that is `listed`.
+fn ancestor_in(listed: &HashSet<u32>, pid: u32) -> Option<u32> {
+    let parent = |pid: &u32| u32::try_from(proc::stat(*pid).ok()?.ppid).ok();
+    let mut ancestors = successors(parent(&pid), parent).take(MAX_ANCESTORS);
+    ancestors.find(|pid| listed.contains(pid))
 }
 
 /// The modes of reports that are about memory only.

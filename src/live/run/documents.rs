@@ -1,7 +1,7 @@
 //! Documents for `gpuprobe serve`, made from the live state.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::reading::Reading;
 use super::snapshot::Snapshots;
 use crate::live::announce;
-use crate::live::own_use::{own_use, since_1970};
+use crate::live::own_use::own_use;
 use crate::serve::listen::BoundSocket;
 use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, Serving};
 use gpuprobe_model::clock;
@@ -50,11 +50,12 @@ impl Served {
     /// # Errors
     /// Returns an error if it cannot be started.
     pub(super) fn start(config: &ServeConfig, socket: BoundSocket) -> Result<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Ok(Self {
             serving: Serving::start(config, socket)?,
             metrics: Metrics::new(config.limits),
             newest: None,
-            start: since_1970(),
+            start: now.unwrap_or_default(),
         })
     }
 
@@ -193,14 +194,12 @@ fn session(reading: &Reading<'_>, snapshots: &Snapshots) -> Vec<(&'static str, S
         "{} functions in {} CUDA libraries ({})",
         tracer.functions, tracer.libraries, tracer.probe.kind
     );
-    let processes = reading.sink.state.ledger.live_processes().count();
     let seconds = snapshots.started.elapsed().as_secs();
     vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("target", announce::describe(config)),
         ("modes", modes.collect::<Vec<_>>().join(", ")),
         ("attached", attached),
-        ("live traced processes", processes.to_string()),
         ("since", format!("{seconds} s")),
         ("PID of gpuprobe", std::process::id().to_string()),
         ("lost", lost),

@@ -31,10 +31,9 @@ impl RecordingJob {
     /// Starts the thread; must be called before the capabilities are dropped.
     pub(super) fn start() -> Result<Self> {
         let (tasks, taken) = mpsc::channel();
-        let desk = Desk { recording: None };
         let thread = thread::Builder::new()
             .name("gpuprobe-files".to_owned())
-            .spawn(move || desk.run(&taken))
+            .spawn(move || run(&taken))
             .context("cannot start the thread that writes files")?;
         Ok(Self { tasks, thread })
     }
@@ -56,50 +55,28 @@ impl RecordingJob {
     }
 }
 
-struct Desk {
-    recording: Option<Recording>,
-}
-
 /// A gpuprobe that records, and the thread that reads its messages.
 struct Recording {
     child: Child,
     said: JoinHandle<()>,
 }
 
-impl Desk {
-    fn run(mut self, tasks: &Receiver<RecordingTask>) {
-        for task in tasks {
-            match task {
-                RecordingTask::Write(path, bytes) => write(&path, &bytes),
-                RecordingTask::Record(pid) => self.record(pid),
-            }
-        }
-        self.stop();
-    }
-
-    fn record(&mut self, pid: u32) {
-        let is_running = |recording: &mut Recording| matches!(recording.child.try_wait(), Ok(None));
-        if self.recording.as_mut().is_some_and(is_running) {
-            self.stop();
-            return;
-        }
-        match Recording::start(pid) {
-            Ok(recording) => self.recording = Some(recording),
-            Err(error) => say(format_args!("{error:#}")),
+fn run(tasks: &Receiver<RecordingTask>) {
+    let mut recording: Option<Recording> = None;
+    for task in tasks {
+        match task {
+            RecordingTask::Write(path, bytes) => write(&path, &bytes),
+            RecordingTask::Record(pid) => match recording.take().and_then(Recording::if_running) {
+                Some(running) => running.stop(),
+                None => match Recording::start(pid) {
+                    Ok(new) => recording = Some(new),
+                    Err(error) => say(format_args!("{error:#}")),
+                },
+            },
         }
     }
-
-    /// Ends the recording, if one is being made.
-    fn stop(&mut self) {
-        let Some(mut recording) = self.recording.take() else {
-            return;
-        };
-        let pid = i32::try_from(recording.child.id()).map(Pid::from_raw);
-        if let (Ok(None), Ok(pid)) = (recording.child.try_wait(), pid) {
-            let _ = kill(pid, Signal::SIGINT);
-        }
-        let _ = recording.child.wait();
-        let _ = recording.said.join();
+    if let Some(recording) = recording {
+        recording.stop();
     }
 }
 
@@ -136,5 +113,19 @@ impl Recording {
             })
             .context("cannot start a thread")?;
         Ok(Self { child, said })
+    }
+
+    fn if_running(mut self) -> Option<Self> {
+        matches!(self.child.try_wait(), Ok(None)).then_some(self)
+    }
+
+    /// Ends the recording, and waits until it is complete.
+    fn stop(mut self) {
+        let pid = i32::try_from(self.child.id()).map(Pid::from_raw);
+        if let (Ok(None), Ok(pid)) = (self.child.try_wait(), pid) {
+            let _ = kill(pid, Signal::SIGINT);
+        }
+        let _ = self.child.wait();
+        let _ = self.said.join();
     }
 }
