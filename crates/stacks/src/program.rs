@@ -26,7 +26,6 @@ use crate::helper::{
 use crate::python::interpreter::PythonFile;
 use crate::python::storage::Storage;
 use crate::store::StackStore;
-use crate::symbols::HostFiles;
 use crate::symbols::debug_info::{DebugInfo, names_at};
 use crate::symbols::perf_map::PerfMap;
 use crate::symbols::variable;
@@ -336,12 +335,6 @@ impl Default for Opener {
 impl Default for AddressSpaces {
     fn default() -> Self {
         Self::new(FileReader::default(), ProcessReader::default())
-    }
-}
-
-impl Default for HostFiles {
-    fn default() -> Self {
-        Self::new(FileReader::default())
     }
 }
 

@@ -31,8 +31,8 @@ const SLOW: Duration = Duration::from_secs(10);
 const TO_BEGIN: Duration = Duration::from_secs(5);
 /// Most answers come in this time.
 const AT_ONCE: Duration = Duration::from_millis(20);
-/// Processor time from which a late helper was busy with what it was asked.
-const MIN_BUSY: Duration = Duration::from_millis(50);
+/// Processor time from which a late helper was busy with what it was asked, in ticks of 10 ms.
+const MIN_BUSY: u64 = 5;
 /// Files that a helper has open for a lane.
 pub(super) const MAX_FILES: usize = 1024;
 /// Entries of a denylist; the least recently used one makes room for another.
@@ -295,35 +295,28 @@ impl HelperProcess {
     ) -> Result<ChannelMessage, Failure> {
         let (begin, channel) = (Instant::now(), &self.channels[lane as usize]);
         let is_late = channel.wait(Some(begin + AT_ONCE)).is_err();
-        let busy = is_late.then(|| self.busy());
+        let busy = is_late.then(|| self.busy()).flatten();
         let answer = channel.receive(takes_files, Some(begin + timeout));
         answer.map_err(|error| match error.kind() {
-            ErrorKind::TimedOut if self.was_held_up(busy.unwrap_or_default()) => Failure::NotNow,
+            ErrorKind::TimedOut if self.was_held_up(busy) => Failure::NotNow,
             ErrorKind::TimedOut => Failure::TookTooLong,
             _ => Failure::Died,
         })
     }
 
-    /// Whether it is stopped, or runs and has got little of the processor since it had taken `busy` of it.
-    fn was_held_up(&self, busy: Duration) -> bool {
-        let Some(child) = &self.child else {
-            return true;
-        };
-        // The state of the first thread, which has the quick lane.
-        match proc::stat(child.id()).map(|stat| stat.state) {
-            Ok('R') => self.busy().saturating_sub(busy) < MIN_BUSY,
-            state => state.is_ok_and(|state| state == 'T'),
+    /// Whether it is stopped, or runs and has got little of the processor since it had taken `before` of it.
+    fn was_held_up(&self, before: Option<(char, u64)>) -> bool {
+        match (self.busy(), before) {
+            (Some(('R', now)), Some((_, before))) => now.saturating_sub(before) < MIN_BUSY,
+            (Some((state, _)), _) => state == 'T',
+            (None, _) => self.child.is_none(),
         }
     }
 
-    /// The processor's time that its first thread has taken; none that is known of, where it is a thread itself.
-    fn busy(&self) -> Duration {
-        let time = || {
-            let pid = self.child.as_ref()?.id();
-            let text = proc::short(pid, &format!("task/{pid}/schedstat")).ok()?;
-            text.split(' ').next()?.parse().ok()
-        };
-        time().map_or(Duration::ZERO, Duration::from_nanos)
+    /// The state of its first thread, which has the quick lane, and the processor's time that all have taken.
+    fn busy(&self) -> Option<(char, u64)> {
+        let stat = proc::stat(self.child.as_ref()?.id()).ok()?;
+        Some((stat.state, stat.utime + stat.stime))
     }
 
     fn pid(&self) -> Option<Pid> {
@@ -430,7 +423,7 @@ mod tests {
             if is_stopped {
                 kill(pid, Signal::SIGSTOP).unwrap();
             } else {
-                while command == loops && process.busy() < MIN_BUSY {
+                while command == loops && process.busy().unwrap().1 < MIN_BUSY {
                     thread::yield_now();
                 }
             }

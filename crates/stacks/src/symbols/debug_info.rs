@@ -1,12 +1,13 @@
 //! Functions and lines from the debugging information of a file.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use addr2line::{Context, Frame};
 use gimli::{CloneStableDeref, Dwarf, EndianReader, LittleEndian, StableDeref};
-use object::{CompressionFormat, Object, ObjectSection};
+use object::{Object, ObjectSection};
 
 use super::demangle::{NAME_LIMIT, beginning, function_name};
 use crate::elf_file::ElfFile;
@@ -81,20 +82,21 @@ impl DebugInfo {
 }
 
 fn section(file: &Rc<ElfFile>, name: &str) -> io::Result<SectionReader> {
-    let bytes = || {
-        let image = file.image().ok()?;
-        let section = image.file.section_by_name(name)?;
-        let place = section.compressed_file_range().ok()?;
-        if place.format != CompressionFormat::None {
-            let bytes = section.uncompressed_data().map_err(io::Error::other);
-            return Some(bytes.map(|bytes| SectionBytes::Decompressed(bytes.into())));
+    let image = file.image().ok();
+    let section = image
+        .as_ref()
+        .and_then(|image| image.file.section_by_name(name));
+    let bytes = section
+        .map(|section| section.uncompressed_data())
+        .transpose();
+    let bytes = match bytes.map_err(io::Error::other)?.unwrap_or_default() {
+        Cow::Borrowed(bytes) => {
+            let begin = bytes.as_ptr().addr().wrapping_sub(file.as_ptr().addr());
+            SectionBytes::InFile(file.clone(), begin..begin.saturating_add(bytes.len()))
         }
-        let begin = usize::try_from(place.offset).ok()?;
-        let end = begin.checked_add(usize::try_from(place.uncompressed_size).ok()?)?;
-        Some(Ok(SectionBytes::InFile(file.clone(), begin..end)))
+        Cow::Owned(bytes) => SectionBytes::Decompressed(bytes.into()),
     };
-    let bytes = bytes().unwrap_or_else(|| Ok(SectionBytes::Decompressed(Rc::new([]))));
-    Ok(EndianReader::new(bytes?, LittleEndian))
+    Ok(EndianReader::new(bytes, LittleEndian))
 }
 
 fn named(frame: &Frame<'_, SectionReader>, limit: usize, inlined: bool) -> SymbolName {

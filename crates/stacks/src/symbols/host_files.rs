@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn functions_of_this_program_are_named() {
-        let mut files = HostFiles::default();
+        let mut files = HostFiles::new(FileReader::default());
         for _ in 0..100 {
             let name = our_own(&mut files).unwrap();
             assert!(name.contains("our_own"), "{name}");
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_nobody_has_asked_for_is_closed_after_a_while() {
-        let mut files = HostFiles::default();
+        let mut files = HostFiles::new(FileReader::default());
         let pid = std::process::id();
         files.size_of_variable(pid, "none");
         files.close_unused();
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn files_are_those_of_the_last_process_until_it_is_forgotten() {
-        let mut files = HostFiles::default();
+        let mut files = HostFiles::new(FileReader::default());
         let pid = std::process::id();
         files.size_of_variable(pid, "none");
         our_own(&mut files).unwrap();
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_mappings_is_used_for_a_while() {
-        let mut files = HostFiles::default();
+        let mut files = HostFiles::new(FileReader::default());
         let pid = std::process::id();
         our_own(&mut files).unwrap();
         let read_at = |files: &mut HostFiles, of: u32, at: Instant, address: Option<u64>| {

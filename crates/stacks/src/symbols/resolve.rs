@@ -38,9 +38,8 @@ pub struct Symbolizer {
 #[derive(Debug)]
 struct SymbolSources {
     module: Arc<Module>,
-    debug: Option<Module>,
-    /// Supplementary debug file, which holds DWARF shared with other files.
-    supplement: Option<Module>,
+    /// Its own file, the debug file, and the supplementary one, which holds DWARF shared with others.
+    files: [Option<NumberedFile>; 3],
     /// Whether to read its debug information.
     has_details: bool,
 }
@@ -68,9 +67,10 @@ impl Symbolizer {
             opener: &self.opener,
         };
         let debug = search.find();
+        let supplement = search.supplement(debug.as_ref().unwrap_or(module));
+        let files = [Some(&**module), debug.as_ref(), supplement.as_ref()];
         let sources = SymbolSources {
-            supplement: search.supplement(debug.as_ref().unwrap_or(module)),
-            debug,
+            files: files.map(|file| file?.numbered().cloned()),
             module: module.clone(),
             has_details: true,
         };
@@ -88,10 +88,7 @@ impl Symbolizer {
     }
 
     fn close_files(&self, sources: &SymbolSources) {
-        let others = [&sources.debug, &sources.supplement].into_iter().flatten();
-        let files = others
-            .chain([&*sources.module])
-            .filter_map(Module::numbered);
+        let files = sources.files.iter().flatten();
         files.for_each(|file| self.reader.close(file));
     }
 
@@ -103,17 +100,13 @@ impl Symbolizer {
 
     /// Sets the open perf map of process `pid`, which can be read after the process has ended.
     pub fn keep_perf_map(&mut self, pid: u32, file: Option<File>) {
-        let identity = |file: &File| {
-            let metadata = file.metadata();
-            metadata.map(|found| (found.dev(), found.ino())).ok()
-        };
-        let found = file.as_ref().and_then(identity);
-        let known = self.maps.get(&pid).and_then(|known| identity(&known.file));
-        if found.is_none() || known == found {
-            return;
-        }
         let path = format!("the perf map of process {pid}");
-        if let Some(file) = file.and_then(|file| NumberedFile::new(file, Path::new(&path))) {
+        let Some(file) = file.and_then(|file| NumberedFile::new(file, Path::new(&path))) else {
+            return;
+        };
+        let identity = |file: &File| file.metadata().ok().map(|found| (found.dev(), found.ino()));
+        let known = self.maps.get(&pid).and_then(|known| identity(&known.file));
+        if known != identity(&file.file) {
             self.close_perf_map(pid);
             while let Some(displaced) = self.maps.displaced(0, Duration::ZERO) {
                 self.reader.close(&displaced);
@@ -167,11 +160,10 @@ impl Symbolizer {
             function: named.function,
             file: named.file,
             line: named.line,
+            inlined: named.inlined,
             module: beginning(&path, NAME_LIMIT),
             address: location.address,
-            source: None,
-            language: Language::Native,
-            inlined: named.inlined,
+            ..Frame::default()
         };
         named.into_iter().map(frame).collect()
     }
@@ -200,18 +192,15 @@ impl Symbolizer {
     /// it fails.
     fn look_up(&mut self, id: ModuleId, address: u64) -> Option<Vec<SymbolName>> {
         let sources = self.of_modules.get(&id)?;
-        let own = sources.module.numbered()?;
-        let debug = sources.debug.as_ref().and_then(Module::numbered);
-        let supplement = sources.supplement.as_ref().and_then(Module::numbered);
-        let files: Vec<_> = [Some(own), debug, supplement]
-            .into_iter()
-            .flatten()
-            .collect();
+        let [Some(own), debug, supplement] = &sources.files else {
+            return None;
+        };
+        let files: Vec<_> = sources.files.iter().flatten().collect();
         loop {
             let request = Request::Names(WantedNames {
                 module: own.number,
-                debug: debug.map(|file| file.number),
-                supplement: supplement.map(|file| file.number),
+                debug: debug.as_ref().map(|file| file.number),
+                supplement: supplement.as_ref().map(|file| file.number),
                 address,
                 with_details: sources.has_details,
             });
@@ -234,22 +223,25 @@ impl Symbolizer {
 
 /// The frame of a JIT-compiled function. `CPython` names them `py::FUNCTION:FILE`.
 fn jit_frame(name: String, address: u64) -> Frame {
+    let frame = Frame {
+        module: JIT.to_owned(),
+        address,
+        ..Frame::default()
+    };
     let of_python = name
         .strip_prefix("py::")
         .and_then(|name| name.split_once(':'));
-    let (function, file, language) = match of_python {
-        Some((function, file)) => (function.to_owned(), Some(file.to_owned()), Language::Python),
-        None => (name, None, Language::Native),
-    };
-    Frame {
-        function,
-        file,
-        line: None,
-        module: JIT.to_owned(),
-        address,
-        source: None,
-        language,
-        inlined: false,
+    match of_python {
+        Some((function, file)) => Frame {
+            function: function.to_owned(),
+            file: Some(file.to_owned()),
+            language: Language::Python,
+            ..frame
+        },
+        None => Frame {
+            function: name,
+            ..frame
+        },
     }
 }
 

@@ -6,13 +6,9 @@ const STUB_PREFIX: &str = "__device_stub_";
 /// the kernel's name.
 pub(super) fn kernel_of_symbol(symbol: &str) -> String {
     let of_stub = || {
-        let name = symbol
-            .strip_prefix("_ZL")
-            .or_else(|| symbol.strip_prefix("_Z"))?;
-        let digits = name.find(|c: char| !c.is_ascii_digit())?;
-        let length = name[..digits].parse().ok()?;
-        let source_name = name[digits..].get(..length)?;
-        let kernel = source_name.strip_prefix(STUB_PREFIX)?;
+        let name = symbol.strip_prefix("_Z")?;
+        let (name, _) = source_name(name.strip_prefix('L').unwrap_or(name))?;
+        let kernel = name.strip_prefix(STUB_PREFIX)?;
         // A mangled name has its own underscore; other names follow a second one.
         let plain = kernel
             .strip_prefix('_')
@@ -22,31 +18,30 @@ pub(super) fn kernel_of_symbol(symbol: &str) -> String {
     without_local_marks(of_stub().unwrap_or(symbol))
 }
 
+/// The name that `mangled` begins with, behind its length, and the rest.
+fn source_name(mangled: &str) -> Option<(&str, &str)> {
+    let digits = mangled.find(|c: char| !c.is_ascii_digit())?;
+    let length = mangled[..digits].parse().ok()?;
+    mangled[digits..].split_at_checked(length)
+}
+
 /// `mangled` without the `L` that marks local symbols (`_ZL4statPi`, `_ZN4workL5scaleIfEEvPj`): the host
 /// stubs of static kernels and templates are local, the kernels are not.
 pub(super) fn without_local_marks(mangled: &str) -> String {
-    let nested = mangled.starts_with("_ZN");
-    let Some(mut rest) = mangled.strip_prefix(if nested { "_ZN" } else { "_Z" }) else {
+    let is_nested = mangled.starts_with("_ZN");
+    let prefix = if is_nested { "_ZN" } else { "_Z" };
+    let Some(mut rest) = mangled.strip_prefix(prefix) else {
         return mangled.to_owned();
     };
-    let mut name = mangled[..mangled.len() - rest.len()].to_owned();
+    let mut name = prefix.to_owned();
     loop {
-        if let Some(local) = rest.strip_prefix('L') {
-            rest = local;
-        }
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let end = rest[..digits]
-            .parse::<usize>()
-            .ok()
-            .and_then(|n| n.checked_add(digits));
-        let Some(component) = end.and_then(|end| rest.get(..end)) else {
+        rest = rest.strip_prefix('L').unwrap_or(rest);
+        let Some((_, behind)) = source_name(rest) else {
             break;
         };
-        name.push_str(component);
-        rest = &rest[component.len()..];
-        if !nested {
+        name.push_str(&rest[..rest.len() - behind.len()]);
+        rest = behind;
+        if !is_nested {
             break;
         }
     }

@@ -1,7 +1,7 @@
 //! Malicious files: truncated while being read, or too large.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ pub(crate) fn a_file_that_ends_its_reader_is_bad() {
     });
 }
 
-/// Symbols in a hole of the file, just within the limits, which all have a name of its length.
+/// Symbols in a hole of the file, just within the limits. Some are functions, all with a name of a megabyte.
 pub(crate) fn a_file_that_takes_too_long_is_bad() {
     let folder = folder();
     let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
@@ -109,7 +109,9 @@ pub(crate) fn a_file_that_takes_too_long_is_bad() {
     set(&mut changed, names + 0x20, 1 << 20);
     fs::write(&bad, &changed).unwrap();
     let file = File::options().write(true).open(&bad).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; (1 << 20) - 1], text).unwrap();
+    let symbol = [&[0, 0, 0, 0, 0x12, 0, 1][..], &[0; 17]].concat();
+    file.write_all_at(&symbol.repeat(20_000), hole).unwrap();
+    file.write_all_at(&vec![b'x'; (1 << 20) - 1], text).unwrap();
     file.set_len(text + (1 << 20)).unwrap();
     assert!(file.metadata().unwrap().blocks() * 512 < 4 << 20);
     let reader = FileReader::new(PLACE);

@@ -28,8 +28,8 @@ pub(super) fn set(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// A copy of the stand-in's driver with this many symbols in a hole of the file, all with one name
-/// of a million letters.
+/// A copy of the stand-in's driver with this many symbols in a hole of the file, some of them functions, all with one
+/// name of a million letters.
 fn library(folder: &Path, number: usize, symbols: u64) -> PathBuf {
     const LETTERS: u64 = 1 << 20;
     let mut bytes = fs::read(standin().path("libcuda.so.1")).unwrap();
@@ -47,6 +47,9 @@ fn library(folder: &Path, number: usize, symbols: u64) -> PathBuf {
     let file = File::options().write(true).open(&path).unwrap();
     let letters = vec![b'x'; usize::try_from(LETTERS - 1).unwrap()];
     file.write_all_at(&letters, text).unwrap();
+    // Others are not looked at.
+    let functions = [&[0, 0, 0, 0, 0x12, 0, 1][..], &[0; 17]].concat();
+    file.write_all_at(&functions.repeat(20_000), hole).unwrap();
     file.set_len(text + LETTERS).unwrap();
     assert!(file.metadata().unwrap().blocks() * 512 < 8 << 20);
     chown(&path, Some(Uid::from_raw(USER)), None).unwrap();
