@@ -1,13 +1,12 @@
 //! Functions and lines from the debugging information of a file.
 
-use std::borrow::Cow;
 use std::io;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use addr2line::{Context, Frame};
 use gimli::{CloneStableDeref, Dwarf, EndianReader, LittleEndian, StableDeref};
-use object::{Object, ObjectSection};
+use object::{CompressionFormat, Object, ObjectSection};
 
 use super::demangle::{NAME_LIMIT, beginning, function_name};
 use crate::elf_file::ElfFile;
@@ -82,21 +81,20 @@ impl DebugInfo {
 }
 
 fn section(file: &Rc<ElfFile>, name: &str) -> io::Result<SectionReader> {
-    let image = file.image().ok();
-    let section = image
-        .as_ref()
-        .and_then(|image| image.file.section_by_name(name));
-    let bytes = section
-        .map(|section| section.uncompressed_data())
-        .transpose();
-    let bytes = match bytes.map_err(io::Error::other)?.unwrap_or_default() {
-        Cow::Borrowed(bytes) => {
-            let begin = bytes.as_ptr().addr().wrapping_sub(file.as_ptr().addr());
-            SectionBytes::InFile(file.clone(), begin..begin.saturating_add(bytes.len()))
+    let bytes = || {
+        let image = file.image().ok()?;
+        let section = image.file.section_by_name(name)?;
+        let place = section.compressed_file_range().ok()?;
+        if place.format != CompressionFormat::None {
+            let bytes = section.uncompressed_data().map_err(io::Error::other);
+            return Some(bytes.map(|bytes| SectionBytes::Decompressed(bytes.into())));
         }
-        Cow::Owned(bytes) => SectionBytes::Decompressed(bytes.into()),
+        let begin = usize::try_from(place.offset).ok()?;
+        let end = begin.checked_add(usize::try_from(place.uncompressed_size).ok()?)?;
+        Some(Ok(SectionBytes::InFile(file.clone(), begin..end)))
     };
-    Ok(EndianReader::new(bytes, LittleEndian))
+    let bytes = bytes().unwrap_or_else(|| Ok(SectionBytes::Decompressed(Rc::new([]))));
+    Ok(EndianReader::new(bytes?, LittleEndian))
 }
 
 fn named(frame: &Frame<'_, SectionReader>, limit: usize, inlined: bool) -> SymbolName {
