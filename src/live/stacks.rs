@@ -1,10 +1,7 @@
 //! Call stacks of a session: kernel side, ledger, recording and reports.
 
-mod frames;
 mod python;
 
-pub(super) use frames::FrameCache;
-use frames::without_language;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +12,9 @@ use crate::probe::Probe;
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::event::Task;
-use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, ModuleId, bare_frame};
+use gpuprobe_model::stack::{
+    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, Symbolize, bare_frame,
+};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::LogNote;
@@ -204,16 +203,7 @@ impl StackState {
                 generation: self.generation_of(pid, &running),
                 ..running.raw
             };
-            if self.knows_interpreter(pid, &python) {
-                continue;
-            }
-            match probe.enter_python(pid, &python) {
-                Ok(()) => {
-                    tracing::debug!("Python frames of process {pid} are read from now on");
-                    self.note_entered(pid, python);
-                }
-                Err(error) => say(format_args!("no Python frames of process {pid}: {error:#}")),
-            }
+            self.enter_python(pid, python, probe);
         }
         for pid in updates.new_code {
             match self.store.spaces.code(pid) {
@@ -351,5 +341,29 @@ impl StackState {
     pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
         self.arrived.extend(self.service.wait(at_most));
         self.service.outstanding() > 0
+    }
+}
+
+/// The frame cache, with the paths of all modules.
+pub(crate) struct FrameCache<'a>(&'a StackState);
+
+impl Symbolize for FrameCache<'_> {
+    fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
+        self.0.frames.frames(pid, location, is_innermost)
+    }
+
+    fn module(&self, location: &Location) -> Option<String> {
+        match self.0.store.spaces.module(location.module?) {
+            Some(module) => Some(module.path.to_string_lossy().into_owned()),
+            None => self.0.frames.module(location),
+        }
+    }
+}
+
+/// Drops the Python file of a frame of the `-X perf` trampoline: Python frames are walked separately.
+fn without_language(frame: &mut Frame) {
+    if frame.module == JIT {
+        frame.language = Language::Native;
+        frame.file = None;
     }
 }

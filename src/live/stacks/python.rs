@@ -5,6 +5,7 @@ use crate::live::discovery::Order;
 use crate::probe::Probe;
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::clock;
+use gpuprobe_os::say;
 use gpuprobe_stacks::python::line_store::PythonLine;
 use gpuprobe_stacks::python::process::Running;
 use gpuprobe_stacks::symbols::SymbolRequest;
@@ -20,28 +21,29 @@ impl Destructor {
 }
 
 impl StackState {
-    /// Whether the kernel side has this layout for the interpreter of `pid`, with a running generation.
-    pub(super) fn knows_interpreter(&self, pid: u32, python: &RawPython) -> bool {
-        let same = |(known, _): &(RawPython, u64)| {
+    /// Gives the kernel side the layout of the interpreter of `pid`, unless it has it with a running generation.
+    pub(super) fn enter_python(&mut self, pid: u32, python: RawPython, probe: &Probe) {
+        let is_known = self.entered.get(&pid).is_some_and(|(known, _)| {
             let generation = known.generation;
-            let is_counted = generation != 0 || python.generation == 0;
-            let python = RawPython {
+            let same = RawPython {
                 generation,
-                ..*python
+                ..python
             };
-            is_counted && python == *known
-        };
-        self.entered.get(&pid).is_some_and(same)
-    }
-
-    /// Records that the kernel side has the layout of the interpreter of `pid` from now on.
-    pub(super) fn note_entered(&mut self, pid: u32, python: RawPython) {
-        let since = match self.entered.get(&pid) {
+            same == *known && (generation != 0 || python.generation == 0)
+        });
+        if is_known {
+            return;
+        }
+        if let Err(error) = probe.enter_python(pid, &python) {
+            say(format_args!("no Python frames of process {pid}: {error:#}"));
+            return;
+        }
+        let since_ns = match self.entered.get(&pid) {
             // Only details were added.
-            Some((known, since)) if known.runtime == python.runtime => *since,
+            Some((known, since_ns)) if known.runtime == python.runtime => *since_ns,
             _ => clock::monotonic_ns(),
         };
-        self.entered.insert(pid, (python, since));
+        self.entered.insert(pid, (python, since_ns));
     }
 
     /// The generation of this interpreter's code objects, which their destructor increases; 0 if it is
@@ -77,16 +79,12 @@ impl StackState {
         destructor.is_probed = true;
         let generation = destructor.generation();
         for pid in destructor.users.clone() {
-            let Some((known, _)) = self.entered.get(&pid) else {
-                continue;
-            };
-            let python = RawPython {
-                generation,
-                ..*known
-            };
-            match probe.enter_python(pid, &python) {
-                Ok(()) => self.note_entered(pid, python),
-                Err(error) => tracing::debug!("{error:#}"),
+            if let Some((known, _)) = self.entered.get(&pid) {
+                let python = RawPython {
+                    generation,
+                    ..*known
+                };
+                self.enter_python(pid, python, probe);
             }
         }
     }

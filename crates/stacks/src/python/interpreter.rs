@@ -1,15 +1,13 @@
 //! Python interpreters in files: an executable or `libpython`.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use object::{Object, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 
 use super::layout::{self, DEBUG_OFFSETS_BYTES, InterpreterLayout, MINORS};
-use crate::Module;
-use crate::elf::ElfImage;
 use crate::elf_file::ElfFile;
-use crate::helper::{FileReader, Request};
 
 /// An interpreter, as described by its file.
 #[derive(Clone, Debug)]
@@ -48,36 +46,17 @@ struct Symbol {
     size: u64,
 }
 
-/// The symbols found, in the order of [`WANTED`].
-struct InterpreterSymbols([Option<Symbol>; WANTED.len()]);
+type Symbols = HashMap<&'static str, Symbol>;
 
-impl InterpreterSymbols {
-    fn of(image: &ElfImage<'_>) -> Self {
-        let dynamic = Self::among(image.file.dynamic_symbols());
-        match dynamic.get("_PyRuntime") {
-            Some(_) => dynamic,
-            None => Self::among(image.file.symbols()),
-        }
-    }
-
-    fn among<'data>(symbols: impl Iterator<Item = impl ObjectSymbol<'data>>) -> Self {
-        let mut found = [None; WANTED.len()];
-        for symbol in symbols.filter(ObjectSymbol::is_definition) {
-            let name = symbol.name().unwrap_or_default();
-            if let Some(index) = WANTED.iter().position(|wanted| *wanted == name) {
-                found[index] = Some(Symbol {
-                    address: symbol.address(),
-                    size: symbol.size(),
-                });
-            }
-        }
-        Self(found)
-    }
-
-    fn get(&self, name: &str) -> Option<Symbol> {
-        let Self(found) = self;
-        found[WANTED.iter().position(|wanted| *wanted == name)?]
-    }
+/// Those of [`WANTED`] that are among `symbols`.
+fn wanted<'data>(symbols: impl Iterator<Item = impl ObjectSymbol<'data>>) -> Symbols {
+    let defined = symbols.filter(ObjectSymbol::is_definition);
+    let named = defined.filter_map(|symbol| {
+        let name = WANTED.iter().find(|name| symbol.name() == Ok(name))?;
+        let (address, size) = (symbol.address(), symbol.size());
+        Some((*name, Symbol { address, size }))
+    });
+    named.collect()
 }
 
 /// The parts of a file that describe its interpreter.
@@ -96,15 +75,17 @@ impl PythonFile {
     /// The interpreter in `file`, if there is one.
     pub(crate) fn of(file: &ElfFile) -> Option<Self> {
         let image = file.image().ok()?;
-        let symbols = InterpreterSymbols::of(&image);
+        let mut symbols = wanted(image.file.dynamic_symbols());
+        if !symbols.contains_key("_PyRuntime") {
+            symbols = wanted(image.file.symbols());
+        }
         let runtime = symbols.get("_PyRuntime")?.address;
         let version = symbols
             .get("Py_Version")
             .and_then(|symbol| image.bytes(symbol.address, 4))
             .and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
-        let main = symbols
-            .get(EVAL)
-            .or_else(|| InterpreterSymbols::among(image.file.symbols()).get(EVAL));
+        let main = symbols.get(EVAL).copied();
+        let main = main.or_else(|| wanted(image.file.symbols()).remove(EVAL));
         let eval = main.map(|main| {
             let main = main.address..main.address.saturating_add(main.size);
             let code = image.bytes(main.start, MAX_FUNCTION).unwrap_or_default();
@@ -116,20 +97,13 @@ impl PythonFile {
             code_type: symbols.get("PyCode_Type").map(|symbol| symbol.address),
             stated: stated.unwrap_or_default().to_vec(),
             version,
-            has_iter_send: symbols.get("PyIter_Send").is_some(),
+            has_iter_send: symbols.contains_key("PyIter_Send"),
             eval: eval.unwrap_or_default(),
         })
     }
 }
 
 impl Interpreter {
-    /// The interpreter in `module`, if there is one, or the reason why it is not supported.
-    pub(crate) fn of(module: &Module, reader: &FileReader) -> Option<Result<Self, Refused>> {
-        let file = module.numbered()?;
-        let found = reader.ask(&[file], &Request::Interpreter(file.number));
-        found.flatten().map(Self::stated)
-    }
-
     /// The interpreter described by a file.
     pub(crate) fn stated(file: PythonFile) -> Result<Self, Refused> {
         let layout = layout_of(&file)?;

@@ -6,12 +6,13 @@ use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::stack::{CallStack, Location, ModuleId};
 use hashbrown::HashMap;
 
-use super::code::{CodeObject, CodeRecord, PythonStack, is_code};
+use super::code::{CodeObject, CodeRecord, PythonStack, WalkedFrame, is_code};
 use super::interpreter::{Interpreter, Refused};
 use super::line_store::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
 use super::lines::LineEntry;
 use super::merge::{Placed, merge};
 use super::storage::{GLIBC, Storage};
+use crate::helper::Request;
 use crate::{AddressSpaces, Module};
 
 /// Maximum number of code objects per process. The stack store limits their bytes, with those of call stacks.
@@ -75,15 +76,22 @@ impl Interpreters {
                 .any(|begin| name.starts_with(begin));
             if is_libc && storage.is_none() {
                 let known = self.storages.entry(module.id);
-                storage = *known.or_insert_with(|| Storage::asked(spaces.reader(), module));
+                storage = *known.or_insert_with(|| {
+                    let file = module.numbered()?;
+                    spaces
+                        .reader()
+                        .ask(&[file], &Request::Storage(file.number))?
+                });
             }
             // The executable may be one under any name.
             let may_be = index == 0 || name.to_lowercase().contains("python");
             if found.is_none() && may_be {
                 let known = self.interpreters.entry(module.id);
                 let known = known.or_insert_with(|| {
-                    let found = Interpreter::of(module, spaces.reader())?;
-                    Some(found.map(Arc::new))
+                    let file = module.numbered()?;
+                    let request = Request::Interpreter(file.number);
+                    let found: Option<_> = spaces.reader().ask(&[file], &request)?;
+                    Some(Interpreter::stated(found?).map(Arc::new))
                 });
                 found = known.clone().map(|found| (module.id, base, found));
             }
@@ -230,7 +238,7 @@ impl Sent {
         lines: &mut KnownLines,
     ) -> (Vec<Placed>, bool) {
         let mut lacks_line = false;
-        let mut line = |frame: &super::code::WalkedFrame| {
+        let mut line = |frame: &WalkedFrame| {
             let Some(code) = self.codes.get(&frame.code) else {
                 return Some(UNREADABLE);
             };
@@ -284,20 +292,6 @@ pub fn try_records(bytes: &[u8]) -> usize {
         }
     }
     frames
-}
-
-#[cfg(test)]
-impl Running {
-    /// An interpreter in `module`, with what the kernel side is told of it.
-    pub(crate) fn sample(interpreter: Interpreter, module: ModuleId, raw: RawPython) -> Self {
-        Self {
-            interpreter: Arc::new(interpreter),
-            module,
-            raw,
-            destructor: None,
-            is_checked: false,
-        }
-    }
 }
 
 #[cfg(test)]

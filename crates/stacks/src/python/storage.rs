@@ -3,9 +3,7 @@
 use object::{Object, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 
-use crate::Module;
 use crate::elf_file::ElfFile;
-use crate::helper::{FileReader, Request};
 
 /// Offsets from the thread pointer, by C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +15,7 @@ pub(crate) struct Storage {
 }
 
 /// The offsets of all versions of glibc for x86-64 since 2.3.4; the default.
-pub(super) const GLIBC: Storage = Storage {
+pub(crate) const GLIBC: Storage = Storage {
     first: 784,
     rest: 784 + FIRST_BYTES,
 };
@@ -27,12 +25,6 @@ const FIRST_BYTES: u32 = 32 * 16;
 const SPECIFIC: &str = "_thread_db_pthread_specific";
 
 impl Storage {
-    /// The offsets in the C library `module`, by way of its reader.
-    pub(crate) fn asked(reader: &FileReader, module: &Module) -> Option<Self> {
-        let file = module.numbered()?;
-        reader.ask(&[file], &Request::Storage(file.number))?
-    }
-
     /// The offsets of a C library, from its symbol for debuggers or its code.
     pub(crate) fn of(file: &ElfFile) -> Option<Self> {
         let image = file.image().ok()?;

@@ -10,113 +10,71 @@ use super::{
 pub(in crate::python) const DEBUG_OFFSETS_BYTES: usize = 1024;
 pub(super) const COOKIE: &[u8; 8] = b"xdebugpy";
 
-/// Number of words in each group of `_Py_DebugOffsets`, up to the last one used: the size of the
-/// structure, and the offsets.
-struct DebugOffsetGroups {
-    runtime: usize,
-    interpreter: usize,
+/// Index of the first word of a group of `_Py_DebugOffsets`: the size of the structure, after which its offsets are.
+struct GroupStarts {
     thread: usize,
     frame: usize,
     code: usize,
-    /// Groups between code objects and `bytes`: `type`, `tuple`, `list`, ...
-    others: usize,
+    object: usize,
+    bytes: usize,
+    text: usize,
 }
 
-const GROUPS_3_13: DebugOffsetGroups = DebugOffsetGroups {
-    runtime: 3,
-    interpreter: 13,
-    thread: 9,
-    frame: 6,
-    code: 10,
-    others: 4 + 3 + 3 + 3 + 2 + 3,
+const RUNTIME: usize = 0;
+const INTERPRETER: usize = 3;
+const STARTS_3_13: GroupStarts = GroupStarts {
+    thread: 16,
+    frame: 25,
+    code: 31,
+    object: 41,
+    bytes: 61,
+    text: 64,
 };
-const GROUPS_3_14: DebugOffsetGroups = DebugOffsetGroups {
-    runtime: 3,
-    interpreter: 16,
-    thread: 9,
-    frame: 8,
-    code: 11,
-    others: 4 + 3 + 3 + 4 + 3 + 2 + 3,
+const STARTS_3_14: GroupStarts = GroupStarts {
+    thread: 19,
+    frame: 28,
+    code: 36,
+    object: 47,
+    bytes: 71,
+    text: 74,
 };
 
-/// The groups of `_Py_DebugOffsets` that are read.
-struct DebugOffsets<'a> {
-    runtime: &'a [u64],
-    interpreter: &'a [u64],
-    thread: &'a [u64],
-    frame: &'a [u64],
-    code: &'a [u64],
-    object: &'a [u64],
-    bytes: &'a [u64],
-    text: &'a [u64],
-}
-
-impl<'a> DebugOffsets<'a> {
-    fn split(mut words: &'a [u64], groups: &DebugOffsetGroups) -> Option<Self> {
-        let mut group = |count: usize| {
-            let (group, others) = words.split_at_checked(count)?;
-            words = others;
-            Some(group)
-        };
-        Some(Self {
-            runtime: group(groups.runtime)?,
-            interpreter: group(groups.interpreter)?,
-            thread: group(groups.thread)?,
-            frame: group(groups.frame)?,
-            code: group(groups.code)?,
-            object: group(2)?,
-            bytes: {
-                group(groups.others)?;
-                group(3)?
-            },
-            text: group(4)?,
-        })
-    }
-
-    fn raw(&self, version: PythonVersion, key: u32) -> Option<RawPython> {
-        let Self {
-            thread,
-            frame,
-            code,
-            object,
-            bytes,
-            text,
-            ..
-        } = self;
+impl GroupStarts {
+    fn raw(&self, words: &[u64], version: PythonVersion, key: u32) -> Option<RawPython> {
+        let at = |start: usize, index: usize| u16::try_from(*words.get(start + index)?).ok();
         // Free-threaded 3.14 has a pointer to instruction copies before the instructions, and a whole byte
         // for the interned state.
         let has_copies = version.is_free_threaded && version.minor >= 14;
-        let at = |offset: u64| u16::try_from(offset).ok();
-        let text_ascii = at(text[3])?;
-        let first_line = at(code[5])?;
-        let instructions = at(code[9])?;
+        let text_ascii = at(self.text, 3)?;
+        let first_line = at(self.code, 5)?;
+        let instructions = at(self.code, 9)?;
         Some(RawPython {
             key,
-            thread_id: at(thread[5])?,
-            current: at(thread[4])?,
+            thread_id: at(self.thread, 5)?,
+            current: at(self.thread, 4)?,
             // The owner may be the last member.
-            frame_bytes: at(frame[5])?.checked_add(8)? & !7,
-            code: at(frame[2])?,
-            previous: at(frame[1])?,
-            instruction: at(frame[3])?,
-            entry: at(frame[5])?,
-            object_type: at(object[1])?,
+            frame_bytes: at(self.frame, 5)?.checked_add(8)? & !7,
+            code: at(self.frame, 2)?,
+            previous: at(self.frame, 1)?,
+            instruction: at(self.frame, 3)?,
+            entry: at(self.frame, 5)?,
+            object_type: at(self.object, 1)?,
             first_line,
             version: first_line.checked_add(VERSION_AFTER_LINE)?,
-            file: at(code[1])?,
-            name: at(code[3])?,
-            line_table: at(code[4])?,
+            file: at(self.code, 1)?,
+            name: at(self.code, 3)?,
+            line_table: at(self.code, 4)?,
             instructions,
             first_traceable: instructions.checked_sub(match has_copies {
                 true => TRACEABLE_BEFORE_CODE + 8,
                 false => TRACEABLE_BEFORE_CODE,
             })?,
-            text_length: at(text[2])?,
-            text_state: at(text[1])?,
+            text_length: at(self.text, 2)?,
+            text_state: at(self.text, 1)?,
             text_ascii,
             text_wide: text_ascii.checked_add(16)?,
-            bytes_size: at(bytes[1])?,
-            bytes_data: at(bytes[2])?,
+            bytes_size: at(self.bytes, 1)?,
+            bytes_data: at(self.bytes, 2)?,
             text_kind_shift: if has_copies { 8 } else { 2 },
             tag_mask: if version.minor >= 14 { 3 } else { 0 },
             ..COMMON
@@ -133,26 +91,25 @@ pub(in crate::python) fn of_debug_offsets(bytes: &[u8]) -> Option<InterpreterLay
         .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
         .collect();
     let (hex_version, rest) = words.split_first()?;
-    let (free_threaded, rest) = rest.split_first()?;
+    let (free_threaded, words) = rest.split_first()?;
     // PY_VERSION_HEX
     let [.., major, minor, _, _] = (*hex_version).to_be_bytes();
-    let (groups, key) = match (major, minor) {
-        (3, 13) => (GROUPS_3_13, 2160),
-        (3, 14) => (GROUPS_3_14, 2336),
+    let (starts, key) = match (major, minor) {
+        (3, 13) => (STARTS_3_13, 2160),
+        (3, 14) => (STARTS_3_14, 2336),
         _ => return None,
     };
     let version = PythonVersion {
         minor,
         is_free_threaded: *free_threaded != 0,
     };
-    let offsets = DebugOffsets::split(rest, &groups)?;
     Some(InterpreterLayout {
         version,
-        raw: with_sizes(offsets.raw(version, key)?)?,
-        interpreters: offsets.runtime[2],
-        threads: offsets.interpreter[3],
-        native_thread_id: Some(offsets.thread[6]),
-        next_thread: offsets.thread[2],
+        raw: with_sizes(starts.raw(words, version, key)?)?,
+        interpreters: *words.get(RUNTIME + 2)?,
+        threads: *words.get(INTERPRETER + 3)?,
+        native_thread_id: Some(*words.get(starts.thread + 6)?),
+        next_thread: *words.get(starts.thread + 2)?,
     })
 }
 

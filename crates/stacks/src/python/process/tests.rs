@@ -3,9 +3,21 @@ use std::ops::Range;
 use gpuprobe_model::abi::{PYTHON_CUT, PYTHON_UNREADABLE, PYTHON_WAITS};
 
 use super::*;
-use crate::python::code::WalkedFrame;
 use crate::python::code::tests::{code_record, frame, stack_record};
 use crate::python::interpreter::tests::interpreter;
+
+impl Running {
+    /// An interpreter in `module`, with what the kernel side is told of it.
+    pub(crate) fn sample(interpreter: Interpreter, module: ModuleId, raw: RawPython) -> Self {
+        Self {
+            interpreter: Arc::new(interpreter),
+            module,
+            raw,
+            destructor: None,
+            is_checked: false,
+        }
+    }
+}
 
 /// Two bytes of line 100, then 101, up to 4 bytes.
 const TABLE: [u8; 5] = [0x80, 0, 0xd8, 0, 1];
