@@ -38,6 +38,7 @@ impl StackState {
             say(format_args!("no Python frames of process {pid}: {error:#}"));
             return;
         }
+        tracing::debug!("Python frames of process {pid} are read from now on");
         let since_ns = match self.entered.get(&pid) {
             // Only details were added.
             Some((known, since_ns)) if known.runtime == python.runtime => *since_ns,
