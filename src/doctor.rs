@@ -27,7 +27,7 @@ use gpuprobe_stacks::helper::{FileReader, HelperHost, ProcessReader};
 use gpuprobe_stacks::instruction::FirstInstruction;
 use gpuprobe_stacks::python::check::{self, Checked};
 use gpuprobe_stacks::python::process::Interpreters;
-use verdict::{MachineFacts, verdict};
+use verdict::verdict;
 
 /// Prints one line per fact, with function names if `verbose`, and a verdict. The exit status is 0
 /// if tracing works.
@@ -54,10 +54,12 @@ pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
     }
 }
 
-/// Escapes control characters: other users can choose paths.
-fn clean(found: impl Display) -> String {
-    printable(&found.to_string())
-}
+/// Grade of what works.
+const OK: &str = "ok";
+/// Grade of what is good to know.
+const NOTE: &str = "note";
+/// Grade of what is needed and is not there.
+const MISSING: &str = "MISSING";
 
 /// Output of the checks.
 struct DoctorLines {
@@ -69,66 +71,48 @@ struct DoctorLines {
 }
 
 impl DoctorLines {
-    fn ok(&mut self, what: &str, found: impl Display) -> io::Result<()> {
-        writeln!(self.out, "ok      {what:<20} {}", clean(found))
-    }
-
-    fn note(&mut self, what: &str, found: impl Display) -> io::Result<()> {
-        writeln!(self.out, "note    {what:<20} {}", clean(found))
-    }
-
-    fn missing(&mut self, what: &str, way_out: impl Display) -> io::Result<()> {
-        writeln!(self.out, "MISSING {what:<20} {}", clean(way_out))
+    /// Writes what was found, or what to do. Control characters are escaped: other users can choose paths.
+    fn line(&mut self, grade: &str, what: &str, found: impl Display) -> io::Result<()> {
+        let found = printable(&found.to_string());
+        writeln!(self.out, "{grade:<7} {what:<20} {found}")
     }
 }
 
 fn check(lines: &mut DoctorLines, handle: Option<ProcessHandle>) -> io::Result<bool> {
-    let mut found = MachineFacts {
-        has_nvml: Nvml::open().is_some(),
-        ..MachineFacts::default()
-    };
-    lines.ok(
-        "kernel",
-        format_args!("{} {}", kernel::release(), std::env::consts::ARCH),
-    )?;
-    if has_btf() {
-        lines.ok("BTF", KERNEL_BTF)?;
-    } else {
-        let way_out = format_args!("no {KERNEL_BTF}; use a kernel with CONFIG_DEBUG_INFO_BTF");
-        lines.missing("BTF", way_out)?;
+    let kernel = format!("{} {}", kernel::release(), std::env::consts::ARCH);
+    lines.line(OK, "kernel", kernel)?;
+    let no_btf = format!("no {KERNEL_BTF}; use a kernel with CONFIG_DEBUG_INFO_BTF");
+    match has_btf() {
+        true => lines.line(OK, "BTF", KERNEL_BTF)?,
+        false => lines.line(MISSING, "BTF", no_btf)?,
     }
     check_capabilities(lines)?;
     let permitted = arm64::permit(std::env::consts::ARCH, false);
     if let Err(refused) = &permitted {
-        lines.note("arm64", refused)?;
+        lines.line(NOTE, "arm64", refused)?;
     }
-    if has_ring_buffers() {
-        lines.ok("ring buffers", "the kernel makes them")?;
-    } else {
-        lines.missing(
-            "ring buffers",
-            "Linux 5.15 or newer, or the capabilities above",
-        )?;
+    let no_rings = "Linux 5.15 or newer, or the capabilities above";
+    match has_ring_buffers() {
+        true => lines.line(OK, "ring buffers", "the kernel makes them")?,
+        false => lines.line(MISSING, "ring buffers", no_rings)?,
     }
-    let works = check_attach_kinds(lines)?;
-    found.no_attaching = match works {
-        true => permitted
-            .err()
-            .map(|_| "on arm64; give --allow-arm64".to_owned()),
+    let no_attaching = match check_attach_kinds(lines)? {
         false => Some(why_no_attaching()),
+        true if permitted.is_err() => Some("on arm64; give --allow-arm64".to_owned()),
+        true => None,
     };
     match gpus::on_host() {
-        Some(count) => lines.ok("NVIDIA driver", format_args!("loaded, {count} GPU(s)"))?,
-        None => lines.note("NVIDIA driver", "not loaded on this host")?,
+        Some(count) => lines.line(OK, "NVIDIA driver", format!("loaded, {count} GPU(s)"))?,
+        None => lines.line(NOTE, "NVIDIA driver", "not loaded on this host")?,
     }
-    found.has_cupti = check_cupti(lines)?;
+    let has_cupti = check_cupti(lines)?;
     match handle {
         Some(handle) => check_process(lines, handle.pid)?,
         None => check_host(lines)?,
     }
-    let (is_ready, verdict) = verdict(&found);
-    writeln!(lines.out, "\n{}", clean(verdict))?;
-    Ok(is_ready)
+    let verdict = verdict(no_attaching.as_deref(), has_cupti, Nvml::open().is_some());
+    writeln!(lines.out, "\n{}", printable(&verdict))?;
+    Ok(no_attaching.is_none())
 }
 
 /// The reason why attaching fails, with what to do about it, as in the lines before.
@@ -149,18 +133,18 @@ fn why_no_attaching() -> String {
 /// Looks for libcupti, which only `--activity` needs.
 fn check_cupti(lines: &mut DoctorLines) -> io::Result<bool> {
     let found = cupti::on_host(Path::new("/"));
+    for path in &found {
+        lines.line(OK, "libcupti", path.display())?;
+    }
     if found.is_empty() {
-        lines.note(
+        lines.line(
+            NOTE,
             "libcupti",
             "not in the usual folders; --activity also finds one that comes with the command, as with \
              PyTorch, or the one in GPUPROBE_CUPTI",
         )?;
-        return Ok(false);
     }
-    for path in &found {
-        lines.ok("libcupti", path.display())?;
-    }
-    Ok(true)
+    Ok(!found.is_empty())
 }
 
 fn check_capabilities(lines: &mut DoctorLines) -> io::Result<()> {
@@ -177,14 +161,14 @@ fn check_capabilities(lines: &mut DoctorLines) -> io::Result<()> {
         ),
     ];
     for (capability, why) in wanted {
-        let name = &capability.to_string();
-        if privileges::has(capability) {
-            lines.ok(name, why)?;
-        } else if privileges::BPF.contains(&capability) {
-            lines.missing(name, format_args!("{why}; run as root (sudo)"))?;
-        } else {
-            lines.note(name, format_args!("missing; {why}"))?;
-        }
+        let (grade, found) = match privileges::has(capability) {
+            true => (OK, why.to_owned()),
+            false if privileges::BPF.contains(&capability) => {
+                (MISSING, format!("{why}; run as root (sudo)"))
+            }
+            false => (NOTE, format!("missing; {why}")),
+        };
+        lines.line(grade, &capability.to_string(), found)?;
     }
     Ok(())
 }
@@ -200,46 +184,41 @@ fn check_attach_kinds(lines: &mut DoctorLines) -> io::Result<bool> {
         match Probe::load(&settings) {
             Ok(_) => {
                 best = best.or(Some(kind));
-                lines.ok(kind.name(), "entry and return were recorded")?;
+                lines.line(OK, kind.name(), "entry and return were recorded")?;
             }
             Err(error) => {
                 let why = format!("{error:#}");
-                lines.note(
-                    kind.name(),
-                    why.trim_start_matches(kind.name()).trim_start(),
-                )?;
+                let why = why.trim_start_matches(kind.name()).trim_start();
+                lines.line(NOTE, kind.name(), why)?;
             }
         }
     }
     match best {
-        Some(kind) => lines.ok("attaching", format_args!("{kind} will be used"))?,
-        None => lines.missing("attaching", "no kind is supported; see the lines above")?,
+        Some(kind) => lines.line(OK, "attaching", format!("{kind} will be used"))?,
+        None => {
+            let way_out = "no kind is supported; see the lines above";
+            lines.line(MISSING, "attaching", way_out)?;
+        }
     }
     Ok(best.is_some())
 }
 
 fn check_host(lines: &mut DoctorLines) -> io::Result<()> {
+    let libraries = system::libraries();
+    let is_driver = |library: &MappedLibrary| library.role == LibraryRole::Cuda(Layer::Driver);
+    let has_driver = libraries.iter().any(is_driver);
+    let mapped = process::all_pids()
+        .into_iter()
+        .flat_map(|pid| process::mapped(pid).unwrap_or_default());
+    if !has_driver {
+        let way_out = "not in the usual folders; libraries are found when programs load them";
+        lines.line(NOTE, "libcuda", way_out)?;
+    }
     let mut seen = HashSet::new();
-    let mut drivers = 0;
-    for library in system::libraries() {
-        drivers += usize::from(library.role == LibraryRole::Cuda(Layer::Driver));
+    let mapped = mapped.filter_map(|file| file.open().ok());
+    for library in libraries.into_iter().chain(mapped) {
         if seen.insert(library.id) {
             check_library(lines, &library)?;
-        }
-    }
-    if drivers == 0 {
-        let way_out = "not in the usual folders; libraries are found when programs load them";
-        lines.note("libcuda", way_out)?;
-    }
-    for pid in process::all_pids() {
-        for library in process::mapped(pid)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|m| m.open().ok())
-        {
-            if seen.insert(library.id) {
-                check_library(lines, &library)?;
-            }
         }
     }
     Ok(())
@@ -250,20 +229,18 @@ fn check_process(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
         Ok(mapped) => mapped,
         Err(error) => {
             let way_out = format!("cannot be inspected ({error}); run as root (sudo)");
-            return lines.missing("process", way_out);
+            return lines.line(MISSING, "process", way_out);
         }
     };
     let is_cuda = |role| matches!(role, LibraryRole::Cuda(_));
     if !mapped.iter().any(|m| is_cuda(m.role)) {
-        lines.note(
-            "process",
-            "no CUDA library is loaded yet; tracing waits for it",
-        )?;
+        let waits = "no CUDA library is loaded yet; tracing waits for it";
+        lines.line(NOTE, "process", waits)?;
     }
     for file in &mapped {
         match file.open() {
             Ok(library) => check_library(lines, &library)?,
-            Err(error) => lines.missing("library", format_args!("{error:#}"))?,
+            Err(error) => lines.line(MISSING, "library", format!("{error:#}"))?,
         }
     }
     check_python(lines, pid)
@@ -279,33 +256,30 @@ fn check_python(lines: &mut DoctorLines, pid: u32) -> io::Result<()> {
     let Some(found) = Interpreters::default().find(pid, &spaces) else {
         return Ok(());
     };
-    let checked = found.and_then(|running| Ok((check::check(pid, &running, &spaces)?, running)));
-    match checked {
-        Ok((Checked::Threads(count), running)) => {
-            let version = running.interpreter().layout.version;
-            lines.ok(
-                "Python",
-                format_args!("{version}: stacks have its frames; {count} thread(s) checked"),
-            )
-        }
-        Ok((Checked::NotBegun, running)) => {
-            let version = running.interpreter().layout.version;
-            lines.note("Python", format_args!("{version}, not initialised yet"))
-        }
-        Err(why) => lines.missing("Python", format_args!("no Python frames: {why}")),
-    }
+    let checked = found.and_then(|running| {
+        let checked = check::check(pid, &running, &spaces)?;
+        Ok((checked, running.interpreter().layout.version))
+    });
+    let (grade, found) = match checked {
+        Ok((Checked::Threads(count), version)) => (
+            OK,
+            format!("{version}: stacks have its frames; {count} thread(s) checked"),
+        ),
+        Ok((Checked::NotBegun, version)) => (NOTE, format!("{version}, not initialised yet")),
+        Err(why) => (MISSING, format!("no Python frames: {why}")),
+    };
+    lines.line(grade, "Python", found)
 }
 
 fn check_loader(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result<()> {
     let path = library.path.display();
-    match library.rendezvous(&lines.reader) {
-        Ok(Some(_)) => lines.ok("dynamic loader", format_args!("{path}: dlopen is noticed")),
-        Ok(None) => lines.missing(
-            "dynamic loader",
-            format_args!("{path}: no _dl_debug_state; libraries loaded later are missed"),
-        ),
-        Err(error) => lines.missing("dynamic loader", format_args!("{error:#}")),
-    }
+    let missed = "no _dl_debug_state; libraries loaded later are missed";
+    let (grade, found) = match library.rendezvous(&lines.reader) {
+        Ok(Some(_)) => (OK, format!("{path}: dlopen is noticed")),
+        Ok(None) => (MISSING, format!("{path}: {missed}")),
+        Err(error) => (MISSING, format!("{error:#}")),
+    };
+    lines.line(grade, "dynamic loader", found)
 }
 
 fn check_library(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result<()> {
@@ -319,31 +293,31 @@ fn check_library(lines: &mut DoctorLines, library: &MappedLibrary) -> io::Result
     let name = layer.library();
     let functions = match library.functions(&lines.reader, layer) {
         Ok(functions) => functions,
-        Err(error) => return lines.missing(name, format_args!("{error:#}")),
+        Err(error) => return lines.line(MISSING, name, format!("{error:#}")),
     };
     let found: Vec<_> = functions.iter().map(|f| f.symbol).collect();
+    if found.is_empty() {
+        let none = format!("{path}: none of the traced functions");
+        return lines.line(MISSING, name, none);
+    }
+    let is_absent = |row: u16| {
+        row != gpuprobe_cuda::table::SELF_TEST_ROW && !functions.iter().any(|f| f.row == row)
+    };
     let absent: Vec<_> = (0u16..)
         .zip(FUNCTIONS)
-        .filter(|(row, f)| f.layer == layer && *row != gpuprobe_cuda::table::SELF_TEST_ROW)
-        .filter(|(row, _)| !functions.iter().any(|f| f.row == *row))
+        .filter(|(row, f)| f.layer == layer && is_absent(*row))
         .map(|(_, f)| f.symbol)
         .collect();
-    if found.is_empty() {
-        return lines.missing(name, format_args!("{path}: none of the traced functions"));
-    }
     let (count, all) = (found.len(), found.len() + absent.len());
-    let summary = format!("{path}: exports {count} of the {all} functions that are traced");
+    let mut summary = format!("{path}: exports {count} of the {all} functions that are traced");
     if lines.verbose {
-        lines.ok(name, format_args!("{summary}: {}", found.join(" ")))?;
-    } else {
-        lines.ok(name, summary)?;
+        summary = format!("{summary}: {}", found.join(" "));
     }
+    lines.line(OK, name, summary)?;
     note_instructions(lines, (name, library), &functions)?;
     if lines.verbose && !absent.is_empty() {
-        lines.note(
-            name,
-            format_args!("{path}: not exported: {}", absent.join(" ")),
-        )?;
+        let absent = format!("{path}: not exported: {}", absent.join(" "));
+        lines.line(NOTE, name, absent)?;
     }
     Ok(())
 }
@@ -370,13 +344,10 @@ fn note_instructions(
             "not probed: the kernel allows no probe on the first instruction of",
         ),
     ] {
-        let affected: Vec<_> = functions
-            .iter()
-            .filter(|f| f.first == first)
-            .map(|f| f.symbol)
-            .collect();
+        let affected = functions.iter().filter(|f| f.first == first);
+        let affected: Vec<_> = affected.map(|f| f.symbol).collect();
         if !affected.is_empty() {
-            lines.note(name, format_args!("{path}: {what} {}", affected.join(" ")))?;
+            lines.line(NOTE, name, format!("{path}: {what} {}", affected.join(" ")))?;
         }
     }
     Ok(())
