@@ -5,74 +5,38 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+/// What takes the place of options that were about pushing.
+const PULL: &str = "gpuprobe pushes nothing; let Prometheus, an OpenTelemetry collector with its prometheus receiver, \
+    Grafana Alloy (pyroscope.scrape) or Parca scrape /metrics and /debug/pprof";
+
+/// What takes the place of the size of a picture.
+const SVG: &str = "pictures have 1600 by 800 pixels; take an SVG, which has any size";
+
+/// What takes the place of a number of series.
+const SERIES: &str = "the largest of a process have series of their own";
+
 /// Removed options, and what takes their place.
 const REMOVED: &[(&str, &str)] = &[
-    (
-        "--otlp",
-        "gpuprobe pushes no metrics; let Prometheus, or an OpenTelemetry collector with its prometheus receiver, \
-         scrape /metrics",
-    ),
-    (
-        "--push-pyroscope",
-        "gpuprobe pushes no profiles; let Grafana Alloy (pyroscope.scrape) or Parca scrape /debug/pprof/gpu_inuse",
-    ),
-    (
-        "--push-interval",
-        "gpuprobe pushes nothing; scrape /metrics and /debug/pprof, and set the interval there",
-    ),
-    (
-        "--push-headers",
-        "gpuprobe pushes nothing; scrape /metrics and /debug/pprof, and give the scraper the token of --token-file",
-    ),
-    (
-        "--push-ca",
-        "gpuprobe pushes nothing; scrape /metrics and /debug/pprof, and give the scraper the authority of --tls-cert",
-    ),
-    (
-        "--push-host",
-        "gpuprobe pushes nothing; scrape /metrics and /debug/pprof: the scraper's label `instance` is the host",
-    ),
-    (
-        "--export-tsv",
-        "take gpuprobe export FILE --format tsv -o DIR",
-    ),
-    (
-        "--rotate",
-        "recording stops at --max-file-size, and tracing with reports continues; for a new file, record again",
-    ),
+    ("--otlp", PULL),
+    ("--push-pyroscope", PULL),
+    ("--push-interval", PULL),
+    ("--push-headers", PULL),
+    ("--push-ca", PULL),
+    ("--push-host", PULL),
+    ("--export-tsv", "take export --format tsv -o DIR"),
+    ("--rotate", "recording stops at --max-file-size"),
     ("--fail-on", "take --fail-on-leak"),
-    ("--activity-summary", "take --activity, which reports sums"),
+    ("--activity-summary", "take --activity"),
     ("--scroll", "take | cat, and --color always for colours"),
     ("--max-size", "take --min-size, or --format json and jq"),
-    (
-        "--stacks-native",
-        "take --full-stacks, which has native frames beside Python's",
-    ),
-    ("--title", "the title is the command, the GPU and the date"),
-    (
-        "--width",
-        "pictures are 1600 pixels wide; take an SVG, which has any size",
-    ),
-    (
-        "--height",
-        "pictures are 800 pixels high; take an SVG, which has any size",
-    ),
-    (
-        "--all-tables",
-        "tables without rows are not created; look for them in sqlite_master",
-    ),
-    (
-        "--config",
-        "give the options on the command line, in a unit with ExecStart=",
-    ),
-    (
-        "--top-kernels",
-        "the largest kernels of a process have series of their own",
-    ),
-    (
-        "--top-sites",
-        "the largest call sites of a process have series of their own",
-    ),
+    ("--stacks-native", "take --full-stacks"),
+    ("--title", "it is the command, the GPU and the date"),
+    ("--width", SVG),
+    ("--height", SVG),
+    ("--all-tables", "tables without rows are not created"),
+    ("--config", "give the options on the command line"),
+    ("--top-kernels", SERIES),
+    ("--top-sites", SERIES),
 ];
 
 /// Names that options had, and those that they have; none where the option may be left out.
