@@ -1,7 +1,7 @@
 //! Files whose names were left out.
 
-use std::ffi::OsStr;
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -18,20 +18,15 @@ pub(super) fn or_newest(named: Option<PathBuf>) -> PathBuf {
     if let Some(file) = named {
         return file;
     }
-    match newest(Path::new(".")) {
-        Ok((file, others)) => {
-            let among = match others {
-                0 => String::new(),
-                1 => ", the newer of 2 recordings here".to_owned(),
-                others => format!(", the newest of {} recordings here", others + 1),
-            };
-            say(format_args!("reading {}{among}", file.display()));
-            file
-        }
-        Err(why) => Cli::command()
-            .error(ErrorKind::MissingRequiredArgument, why)
-            .exit(),
-    }
+    let missing = |why| Cli::command().error(ErrorKind::MissingRequiredArgument, why);
+    let (file, others) = newest(Path::new(".")).unwrap_or_else(|why| missing(why).exit());
+    let among = match others {
+        0 => String::new(),
+        1 => ", the newer of 2 recordings here".to_owned(),
+        others => format!(", the newest of {} recordings here", others + 1),
+    };
+    say(format_args!("reading {}{among}", file.display()));
+    file
 }
 
 /// The newest recording in `folder` whose name was invented, and how many others there are.
@@ -39,34 +34,26 @@ pub(super) fn or_newest(named: Option<PathBuf>) -> PathBuf {
 /// # Errors
 /// Says that there is none, or that the folder cannot be read.
 fn newest(folder: &Path) -> Result<(PathBuf, usize), String> {
-    let found = recordings(folder).map_err(|error| {
+    let entries = fs::read_dir(folder).map_err(|error| {
         format!("no FILE is given, and this folder cannot be read ({error}): give FILE")
     })?;
-    let others = found.len().saturating_sub(1);
-    let newest = found.into_iter().max();
-    let (_, name) = newest.ok_or(
+    let mut found: Vec<_> = entries.filter_map(recording).collect();
+    found.sort();
+    let (_, newest) = found.pop().ok_or(
         "no FILE is given, and there is no gpuprobe-*.sqlite in this folder: give FILE, or make one \
          with `gpuprobe record -- COMMAND`",
     )?;
-    Ok((name.into(), others))
+    Ok((newest.into(), found.len()))
 }
 
-/// The recordings in `folder`: when they were changed, and their names.
-fn recordings(folder: &Path) -> io::Result<Vec<(SystemTime, std::ffi::OsString)>> {
-    let is_ours = |name: &OsStr| {
-        let name = name.as_encoded_bytes();
-        name.starts_with(b"gpuprobe-") && name.ends_with(b".sqlite")
-    };
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        // One that is removed meanwhile is none.
-        let plain = entry.metadata().ok().filter(fs::Metadata::is_file);
-        if let Some(status) = plain.filter(|_| is_ours(&entry.file_name())) {
-            found.push((status.modified()?, entry.file_name()));
-        }
-    }
-    Ok(found)
+/// When a recording in a folder was changed, and its name; one that is removed meanwhile is none.
+fn recording(entry: io::Result<DirEntry>) -> Option<(SystemTime, OsString)> {
+    let entry = entry.ok()?;
+    let name = entry.file_name();
+    let bytes = name.as_encoded_bytes();
+    let is_ours = bytes.starts_with(b"gpuprobe-") && bytes.ends_with(b".sqlite");
+    let status = entry.metadata().ok()?;
+    (is_ours && status.is_file()).then_some((status.modified().ok()?, name))
 }
 
 /// A picture of `file` in the current folder, of a name that nothing there has.

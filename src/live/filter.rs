@@ -168,12 +168,9 @@ impl EventFilter {
             return None;
         }
         let pid = number >> PROCESS_PID_SHIFT;
-        let is_it = |judged: &&FilteredProcess| judged.number == number;
-        match self.ended.get(&pid).filter(is_it) {
-            Some(ended) if ended.accepted => None,
-            Some(_) => Some(false),
-            None if self.is_accepted(pid) => None,
-            None => Some(true),
+        match self.ended.get(&pid) {
+            Some(ended) if ended.number == number => (!ended.accepted).then_some(false),
+            _ => (!self.is_accepted(pid)).then_some(true),
         }
     }
 
