@@ -17,7 +17,7 @@ use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::View;
 use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_views::report;
-use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_views::report::{AnalysisFormat, ReportConfig};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
@@ -76,7 +76,7 @@ pub(crate) fn writing(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn config(file: &Path, question: ReportQuestion, output: PathBuf) -> ReportConfig {
+fn config(file: &Path, question: Analysis, output: PathBuf) -> ReportConfig {
     ReportConfig {
         file: file.to_owned(),
         question,
@@ -103,9 +103,9 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(events));
     // A heading, and a line per event: at most 4096 bytes are live, and none at the end.
     let cases = [
-        ("watermark", ReportQuestion::Report(Analysis::Watermark), 2),
-        ("usage", ReportQuestion::Usage, events as usize + 1),
-        ("leakage", ReportQuestion::Report(Analysis::Leakage), 1),
+        ("watermark", Analysis::Watermark, 2),
+        ("usage", Analysis::Usage, events as usize + 1),
+        ("leakage", Analysis::Leakage, 1),
     ];
     for (name, question, lines) in cases {
         let output = folder.path().join(name);

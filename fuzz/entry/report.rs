@@ -30,7 +30,6 @@ use gpuprobe_report::{ReportSources, View};
 use gpuprobe_views::ReportFormat;
 use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_views::report as question;
-use gpuprobe_views::report::ReportQuestion;
 use gpuprobe_views::{export, html, plot};
 
 pub(crate) use tensors::play_tensors;
@@ -127,7 +126,7 @@ fn host() -> Filter {
 fn summary(file: &Path, output: Option<PathBuf>) -> question::ReportConfig {
     question::ReportConfig {
         file: file.to_owned(),
-        question: ReportQuestion::Report(Analysis::Summary),
+        question: Analysis::Summary,
         filter: Filter::default(),
         view: View::default(),
         top: Some(5),
@@ -159,12 +158,12 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Analysis::Watermark),
+            question: Analysis::Watermark,
             filter: host(),
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Analysis::Leakage),
+            question: Analysis::Leakage,
             view: View {
                 group: Some(report::GroupBy::Stack),
                 min_bytes: Some(1),
@@ -179,17 +178,17 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Usage,
+            question: Analysis::Usage,
             format: question::AnalysisFormat::Csv,
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Analysis::Kernels),
+            question: Analysis::Kernels,
             format: question::AnalysisFormat::Tsv,
             ..plain.clone()
         },
         question::ReportConfig {
-            question: ReportQuestion::Report(Analysis::Copies),
+            question: Analysis::Copies,
             ..plain
         },
     ]

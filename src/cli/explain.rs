@@ -4,15 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::view::ColorArgs;
 use super::{file, progress};
 use gpuprobe_analysis::{Analysis, Filter};
-use gpuprobe_report::View;
 use gpuprobe_report::gate::LEAKED;
-use gpuprobe_views::profile::ProfileConfig;
-use gpuprobe_views::report::{self, AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_views::report::{self, AnalysisFormat, ReportConfig};
 #[cfg(feature = "live")]
 use {
     super::heading,
@@ -24,24 +22,15 @@ use {
     std::time::Duration,
 };
 
-/// Formats of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ExplainFormat {
-    /// For people.
-    Text,
-    /// One JSON object: the report, with `explain`.
-    Json,
-}
-
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// Explain this recording, or Nsight Systems export, instead of running processes.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Format of the answer.
-    #[arg(long, value_enum, default_value_t = ExplainFormat::Text)]
-    format: ExplainFormat,
+    /// Format of the answer: for people, or the report with `explain`.
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    format: String,
 
     /// Write to this file instead of standard output (`-`) [with COMMAND: standard error].
     #[arg(short, long, value_name = "FILE")]
@@ -86,22 +75,18 @@ impl ExplainArgs {
         let pid = None;
         let config = ReportConfig {
             file: file::or_newest(self.file),
-            question: ReportQuestion::Report(Analysis::Explain),
+            question: Analysis::Explain,
             filter: Filter {
                 pid,
                 ..Filter::default()
             },
-            view: View::default(),
-            top: None,
-            format: match self.format {
-                ExplainFormat::Json => AnalysisFormat::Json,
-                ExplainFormat::Text => AnalysisFormat::Text,
+            format: match self.format.as_str() {
+                "json" => AnalysisFormat::Json,
+                _ => AnalysisFormat::Text,
             },
             output: self.output,
             color: self.color.choice(),
-            diff: None,
-            profiles: ProfileConfig::default(),
-            gate: None,
+            ..ReportConfig::default()
         };
         let found = report::run(&config, &progress::on_stderr())?.explain;
         let is_leak = found.is_some_and(|found| found.has_growth());
@@ -123,9 +108,9 @@ impl ExplainArgs {
         };
         TraceConfig {
             duration: self.target.duration.or(watched),
-            format: match self.format {
-                ExplainFormat::Json => ReportFormat::Json,
-                ExplainFormat::Text => ReportFormat::Text,
+            format: match self.format.as_str() {
+                "json" => ReportFormat::Json,
+                _ => ReportFormat::Text,
             },
             output: self.output,
             color: self.color.choice(),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::view::{ColorArgs, Top, ViewArgs, parse_top};
+use super::view::{ColorArgs, ViewArgs, parse_top, rows};
 use super::{file, heading, progress};
 use gpuprobe_analysis::playback;
 use gpuprobe_os::terminal::{Layout, StandardStream};
@@ -35,7 +35,7 @@ pub(super) struct ReplayArgs {
     ///
     /// By default 10 in text, all in json and csv.
     #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
-    top: Option<Top>,
+    top: Option<usize>,
 
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text, help_heading = heading::OUTPUT)]
@@ -57,7 +57,7 @@ impl ReplayArgs {
         let layout = Layout::of(stream, self.color.choice()).with_full_names(view.full_names);
         let config = playback::ReplayConfig {
             file: file::or_newest(self.file),
-            top: Top::rows(self.top, self.format.default_top()),
+            top: rows(self.top, self.format.default_top()),
             view,
             per_call: self.per_call,
             only_last: self.last,

@@ -4,42 +4,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
-use super::view::{ColorArgs, Top, ViewArgs, parse_top};
+use super::view::{ColorArgs, ViewArgs, parse_top, rows};
 use super::{file, heading, parse_moment, progress};
 use gpuprobe_analysis::page;
 use gpuprobe_analysis::{Analysis, Filter, Moment};
 use gpuprobe_report::gate::LEAKED;
-use gpuprobe_views::report::{AnalysisFormat, ReportConfig, ReportQuestion};
+use gpuprobe_views::report::{AnalysisFormat, ReportConfig};
 use gpuprobe_views::{html, report};
-
-/// What is asked about a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AskedAnalysis {
-    /// Everything on one page.
-    Summary,
-    /// The highest total of memory, when, and everything that was live then.
-    Watermark,
-    /// How much memory was live, at every change.
-    Usage,
-    /// Memory that was never freed.
-    Leakage,
-    /// Which kernels were launched.
-    Kernels,
-    /// What was copied, and how fast.
-    Copies,
-    /// Which functions of the driver and the runtime were called, and how long that took.
-    Calls,
-    /// What waited for the GPU, by kind of wait.
-    Waits,
-    /// The ranges that the program marked through NVTX, by name.
-    Nvtx,
-    /// What each process held, launched and copied, and for how long it ran.
-    Processes,
-}
 
 /// Selection of a part of a file.
 #[derive(Debug, Args)]
@@ -113,8 +88,8 @@ pub(super) struct ReportArgs {
     file: Option<PathBuf>,
 
     /// What to report.
-    #[arg(long, value_enum, value_name = "NAME", default_value_t = AskedAnalysis::Summary)]
-    analysis: AskedAnalysis,
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Analysis::Summary)]
+    analysis: Analysis,
 
     /// Show what grew from FILE to this later run, by call stack.
     #[arg(long, value_name = "OTHER", conflicts_with = "analysis")]
@@ -125,7 +100,7 @@ pub(super) struct ReportArgs {
 
     /// Rows at most, largest first, or all.
     #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
-    top: Option<Top>,
+    top: Option<usize>,
 
     /// Format of the answer.
     #[arg(long, value_enum, default_value_t = AnalysisFormat::Text, help_heading = heading::OUTPUT)]
@@ -169,8 +144,8 @@ impl ReportArgs {
         }
         let config = self.into_config()?;
         let progress = match config.question {
-            ReportQuestion::Usage => progress::beside(config.output.as_deref()),
-            ReportQuestion::Report(_) => progress::on_stderr(),
+            Analysis::Usage => progress::beside(config.output.as_deref()),
+            _ => progress::on_stderr(),
         };
         match report::run(&config, &progress)?.leaks {
             true => Ok(ExitCode::from(LEAKED)),
@@ -179,26 +154,14 @@ impl ReportArgs {
     }
 
     fn into_config(self) -> Result<ReportConfig> {
-        let question = match self.analysis {
-            AskedAnalysis::Usage => ReportQuestion::Usage,
-            AskedAnalysis::Watermark => ReportQuestion::Report(Analysis::Watermark),
-            AskedAnalysis::Leakage => ReportQuestion::Report(Analysis::Leakage),
-            AskedAnalysis::Kernels => ReportQuestion::Report(Analysis::Kernels),
-            AskedAnalysis::Copies => ReportQuestion::Report(Analysis::Copies),
-            AskedAnalysis::Calls => ReportQuestion::Report(Analysis::Calls),
-            AskedAnalysis::Waits => ReportQuestion::Report(Analysis::Waits),
-            AskedAnalysis::Nvtx => ReportQuestion::Report(Analysis::Nvtx),
-            AskedAnalysis::Processes => ReportQuestion::Report(Analysis::Processes),
-            AskedAnalysis::Summary => ReportQuestion::Report(Analysis::Summary),
-        };
         let view = self.view.view();
         let file = file::or_newest(self.file);
         Ok(ReportConfig {
-            question,
+            question: self.analysis,
             filter: self.filter.filter(),
             file,
             view,
-            top: Top::rows(self.top, None),
+            top: rows(self.top, None),
             format: self.format,
             output: self.output,
             color: self.color.choice(),

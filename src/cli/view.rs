@@ -124,30 +124,21 @@ fn parse_site(text: &str) -> Result<SiteNumber, String> {
     })
 }
 
-/// How many rows a list has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Top {
-    All,
-    Rows(usize),
-}
+/// As many rows as there are.
+const ALL: usize = usize::MAX;
 
-impl Top {
-    /// The rows at most, where there is a default; `None` for all.
-    pub(super) fn rows(asked: Option<Self>, default: Option<usize>) -> Option<usize> {
-        match asked {
-            None => default,
-            Some(Self::All) => None,
-            Some(Self::Rows(rows)) => Some(rows),
-        }
-    }
+/// The rows that a list has at most, where there is a default; `None` for all.
+pub(super) fn rows(asked: Option<usize>, default: Option<usize>) -> Option<usize> {
+    asked.or(default).filter(|&rows| rows != ALL)
 }
 
 /// A number of rows, or `all`.
-pub(super) fn parse_top(text: &str) -> Result<Top, String> {
-    match text.parse() {
-        _ if text == "all" => Ok(Top::All),
-        Ok(rows) => Ok(Top::Rows(rows)),
-        Err(_) => Err(format!("'{text}' is not a number of rows; try 20 or all")),
+pub(super) fn parse_top(text: &str) -> Result<usize, String> {
+    match text {
+        "all" => Ok(ALL),
+        _ => text
+            .parse()
+            .map_err(|_| format!("'{text}' is not a number of rows; try 20 or all")),
     }
 }
 
@@ -182,14 +173,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows() {
-        let rows = |text| parse_top(text).map(|top| Top::rows(Some(top), Some(10)));
-        assert_eq!(rows("all"), Ok(None));
-        assert_eq!(rows("3"), Ok(Some(3)));
-        assert_eq!(rows("0"), Ok(Some(0)));
-        assert_eq!(Top::rows(None, Some(10)), Some(10));
+    fn lists_have_rows() {
+        let of = |text| parse_top(text).map(|top| rows(Some(top), Some(10)));
+        assert_eq!(of("all"), Ok(None));
+        assert_eq!(of("3"), Ok(Some(3)));
+        assert_eq!(of("0"), Ok(Some(0)));
+        assert_eq!(rows(None, Some(10)), Some(10));
         for bad in ["", "-1", "some", "ALL"] {
-            assert!(rows(bad).is_err(), "{bad}");
+            assert!(of(bad).is_err(), "{bad}");
         }
     }
 

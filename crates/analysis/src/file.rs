@@ -28,30 +28,35 @@ use gpuprobe_report::profile::{self, Profile, ProfileScope, ProfiledMemory, Weig
 use gpuprobe_report::work::WorkList;
 use gpuprobe_report::{Options, Report, ReportSources, View};
 
-/// An analysis with a report as its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is asked about a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Analysis {
-    /// Memory that was live at the peak.
+    /// Everything on one page.
+    #[default]
+    Summary,
+    /// The highest total of memory, when, and everything that was live then.
     Watermark,
+    /// How much memory was live, at every change.
+    Usage,
     /// Memory that was never freed.
     Leakage,
-    /// Explanation of the memory that was never freed.
-    Explain,
-    /// Launches by kernel name.
+    /// Which kernels were launched.
     Kernels,
-    /// Copies by direction and mode.
+    /// What was copied, and how fast.
     Copies,
-    /// Calls by driver or runtime function.
+    /// Which functions of the driver and the runtime were called, and how long that took.
     Calls,
-    /// Waits for the GPU.
+    /// What waited for the GPU, by kind of wait.
     Waits,
-    /// NVTX marks and ranges.
+    /// The ranges that the program marked through NVTX, by name.
     Nvtx,
-    /// Figures of each process.
+    /// What each process held, launched and copied, and for how long it ran.
     Processes,
-    /// All of these together.
-    Summary,
+    /// Explanation of the memory that was never freed.
+    #[value(skip)]
+    Explain,
     /// All of these together, explained, for the HTML page.
+    #[value(skip)]
     Page,
 }
 

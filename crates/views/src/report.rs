@@ -40,22 +40,13 @@ pub enum AnalysisFormat {
     Csv,
 }
 
-/// The analysis to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportQuestion {
-    /// Live memory over time.
-    Usage,
-    /// An analysis with a report as its result.
-    Report(Analysis),
-}
-
 /// Options of `gpuprobe report`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReportConfig {
     /// The recording or export.
     pub file: PathBuf,
     /// The analysis to run.
-    pub question: ReportQuestion,
+    pub question: Analysis,
     /// Filter on the events of the file.
     pub filter: Filter,
     /// Grouping, filters and order of live memory.
@@ -98,8 +89,7 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
     if has_profiles {
         profiles.write(&file.profile(config.profiles.scope)?)?;
     }
-    let is_summary =
-        config.question == ReportQuestion::Report(Analysis::Summary) && config.diff.is_none();
+    let is_summary = config.question == Analysis::Summary && config.diff.is_none();
     let mut answer = Answer::default();
     if !(has_profiles && is_summary && config.output.is_none()) {
         if is_summary && matches!(config.format, AnalysisFormat::Csv | AnalysisFormat::Tsv) {
@@ -157,13 +147,11 @@ impl Answers<'_> {
             self.diff(&grown)?;
             return Ok(None);
         }
-        let question = match self.config.question {
-            ReportQuestion::Report(question) => question,
-            ReportQuestion::Usage => {
-                usage::write(file, format, self.out)?;
-                return Ok(None);
-            }
-        };
+        let question = self.config.question;
+        if question == Analysis::Usage {
+            usage::write(file, format, self.out)?;
+            return Ok(None);
+        }
         if filter.has_range() && file.has_no_times_for(question)? {
             say("--from and --to do not select launches: this recording has their number only");
         }

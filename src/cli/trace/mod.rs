@@ -17,7 +17,7 @@ use clap::{Args, CommandFactory, Subcommand};
 
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
-use super::view::{ColorArgs, Top, ViewArgs, parse_size, parse_top};
+use super::view::{ColorArgs, ViewArgs, parse_size, parse_top, rows};
 use super::{Cli, heading, parse_duration};
 use crate::doctor;
 use crate::live::{self, AdvancedOptions, RecordConfig, TraceConfig};
@@ -106,7 +106,7 @@ pub(super) struct TraceArgs {
     ///
     /// By default 10 in text, all in json and csv.
     #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
-    top: Option<Top>,
+    top: Option<usize>,
 
     /// Format of the reports: text, json or csv.
     #[arg(
@@ -216,7 +216,7 @@ impl TraceArgs {
             profiles: self.profile.config(view.full_stacks),
             gate: self.gate.config(),
             per_call: self.per_call && modes.bandwidth_util,
-            top: Top::rows(self.top, self.format.default_top()),
+            top: rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
             color: self.color.choice(),
