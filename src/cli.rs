@@ -21,7 +21,6 @@ mod trace;
 mod view;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -31,6 +30,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Id, Parser, 
 use gpuprobe_analysis::NoMatch;
 use gpuprobe_cuda::document;
 use gpuprobe_os::say;
+use gpuprobe_views::to_output;
 
 /// Shows who holds GPU memory in running CUDA programs, and where it leaks.
 ///
@@ -134,6 +134,11 @@ pub fn main() -> ExitCode {
     })
 }
 
+/// Says what is wrong with the command line, and exits.
+fn wrong(kind: ErrorKind, message: &str) -> ! {
+    Cli::command().error(kind, message).exit()
+}
+
 /// `gpuprobe PID` and `gpuprobe FILE.sqlite` with the words that were left out.
 fn spelled_out(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_pids = |text: &str| text.split(',').all(|word| word.parse::<u32>().is_ok());
@@ -223,10 +228,8 @@ fn with_help(command: Command, rare: &[Id], lists_all: bool) -> Command {
 
 /// Writes to standard output; whoever closes it has seen enough.
 fn print(document: &[u8]) -> anyhow::Result<ExitCode> {
-    match io::stdout().write_all(document) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    to_output(None, false, |out| Ok(out.write_all(document)?))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A century: clocks end later.

@@ -35,17 +35,15 @@ use verdict::verdict;
 /// # Errors
 /// Returns an error if standard output cannot be written to, or there is no process `pid`.
 pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
-    let handle = pid
-        .map(|pid| {
-            ProcessHandle::of(pid).with_context(|| format!("there is no process with id {pid}"))
-        })
-        .transpose()?;
+    if let Some(pid) = pid {
+        ProcessHandle::of(pid).with_context(|| format!("there is no process with id {pid}"))?;
+    }
     let mut lines = DoctorLines {
         out: Box::new(io::stdout().lock()),
         verbose,
         reader: FileReader::new(HelperHost::Process),
     };
-    let checked = check(&mut lines, handle);
+    let checked = check(&mut lines, pid);
     match checked {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => Ok(ExitCode::FAILURE),
@@ -78,7 +76,7 @@ impl DoctorLines {
     }
 }
 
-fn check(lines: &mut DoctorLines, handle: Option<ProcessHandle>) -> io::Result<bool> {
+fn check(lines: &mut DoctorLines, pid: Option<u32>) -> io::Result<bool> {
     let kernel = format!("{} {}", kernel::release(), std::env::consts::ARCH);
     lines.line(OK, "kernel", kernel)?;
     let no_btf = format!("no {KERNEL_BTF}; use a kernel with CONFIG_DEBUG_INFO_BTF");
@@ -106,8 +104,8 @@ fn check(lines: &mut DoctorLines, handle: Option<ProcessHandle>) -> io::Result<b
         None => lines.line(NOTE, "NVIDIA driver", "not loaded on this host")?,
     }
     let has_cupti = check_cupti(lines)?;
-    match handle {
-        Some(handle) => check_process(lines, handle.pid)?,
+    match pid {
+        Some(pid) => check_process(lines, pid)?,
         None => check_host(lines)?,
     }
     let verdict = verdict(no_attaching.as_deref(), has_cupti, Nvml::open().is_some());

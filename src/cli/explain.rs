@@ -14,7 +14,8 @@ use gpuprobe_views::report::{self, AnalysisFormat, ReportConfig};
 #[cfg(feature = "live")]
 use {
     super::heading,
-    super::trace::{TargetArgs, wrong},
+    super::trace::TargetArgs,
+    super::wrong,
     crate::live::{self, AdvancedOptions, Explains, Target, TraceConfig},
     clap::error::ErrorKind,
     gpuprobe_cuda::Modes,

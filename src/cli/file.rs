@@ -6,10 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use clap::CommandFactory;
 use clap::error::ErrorKind;
 
-use super::Cli;
+use super::wrong;
 use gpuprobe_os::say;
 
 /// The file that was named, or else the newest recording in the current folder, which is said; exits
@@ -18,8 +17,9 @@ pub(super) fn or_newest(named: Option<PathBuf>) -> PathBuf {
     if let Some(file) = named {
         return file;
     }
-    let missing = |why| Cli::command().error(ErrorKind::MissingRequiredArgument, why);
-    let (file, others) = newest(Path::new(".")).unwrap_or_else(|why| missing(why).exit());
+    let found = newest(Path::new("."));
+    let (file, others) =
+        found.unwrap_or_else(|why| wrong(ErrorKind::MissingRequiredArgument, &why));
     let among = match others {
         0 => String::new(),
         1 => ", the newer of 2 recordings here".to_owned(),

@@ -4,11 +4,11 @@
 #[cfg(test)]
 mod tests;
 
+use clap::ArgMatches;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory};
 
-use super::Cli;
+use super::wrong;
 use gpuprobe_os::say;
 
 /// Severity of an option that has no effect.
@@ -40,14 +40,6 @@ const TRACE: &str = "trace";
 const STACKS: &[&str] = &["depth", "full_stacks", "stacks_shown"];
 
 const RULES: &[OptionRule] = &[
-    OptionRule {
-        commands: &[TRACE, "record"],
-        options: &["activity"],
-        works: |given| given.has("command"),
-        grade: UnusedOption::Error,
-        why: "it needs a command to start, as CUPTI cannot be loaded into a process that is already running; give \
-              `-- COMMAND`, or, of running processes, --cudatrace for launches, --bandwidth-util for copies",
-    },
     OptionRule {
         commands: &[TRACE, "record"],
         options: &[
@@ -179,13 +171,10 @@ fn without_effect(given: &TypedOptions<'_>) -> Vec<(UnusedOption, String)> {
 
 /// Says which options have no effect; exits if that would mislead.
 pub(super) fn check(matches: &ArgMatches) {
-    let found = without_effect(&TypedOptions::of(matches));
-    for (grade, said) in found {
-        if grade == UnusedOption::Error {
-            Cli::command()
-                .error(ErrorKind::ArgumentConflict, said)
-                .exit();
+    for (grade, said) in without_effect(&TypedOptions::of(matches)) {
+        match grade {
+            UnusedOption::Error => wrong(ErrorKind::ArgumentConflict, &said),
+            UnusedOption::Warning => say(format_args!("warning: {said}")),
         }
-        say(format_args!("warning: {said}"));
     }
 }

@@ -1,18 +1,17 @@
 //! `gpuprobe replay`, as it is typed.
 
-use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
 use super::view::{ColorArgs, ViewArgs, parse_top, rows};
 use super::{file, heading, progress};
 use gpuprobe_analysis::playback;
+use gpuprobe_os::files;
 use gpuprobe_os::terminal::{Layout, StandardStream};
-use gpuprobe_os::{files, terminal};
-use gpuprobe_views::ReportFormat;
+use gpuprobe_views::{ReportFormat, to_output};
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
@@ -51,8 +50,9 @@ pub(super) struct ReplayArgs {
 
 impl ReplayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let place = self.output.filter(|path| !files::is_stdout(path));
-        let stream = place.is_none().then_some(StandardStream::Stdout);
+        let output = self.output.as_deref();
+        let is_stdout = output.is_none_or(files::is_stdout);
+        let stream = is_stdout.then_some(StandardStream::Stdout);
         let view = self.view.view();
         let layout = Layout::of(stream, self.color.choice()).with_full_names(view.full_names);
         let config = playback::ReplayConfig {
@@ -62,19 +62,12 @@ impl ReplayArgs {
             per_call: self.per_call,
             only_last: self.last,
         };
-        let out = match &place {
-            None => terminal::stdout(layout.colored),
-            Some(path) => {
-                let why = || format!("cannot write to {}", path.display());
-                Box::new(files::create(path).with_context(why)?)
-            }
-        };
-        let progress = progress::beside(place.as_deref());
-        let mut out = BufWriter::new(out);
+        let progress = progress::beside(output);
         let mut writer = self.format.writer(self.per_call);
         writer.lay_out(layout);
-        playback::replay(&config, &mut *writer, &mut out, &progress)?;
-        out.flush().context("cannot write the report")?;
+        to_output(output, layout.colored, |out| {
+            playback::replay(&config, &mut *writer, out, &progress)
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -13,7 +13,8 @@ use super::{file, heading, parse_duration};
 use gpuprobe_top::{ScreenConfig, TopReplayConfig, replay};
 #[cfg(feature = "live")]
 use {
-    super::trace::{TargetArgs, wrong},
+    super::trace::TargetArgs,
+    super::wrong,
     crate::live::{self, AdvancedOptions, Target, TraceConfig},
     crate::probe::StackMode,
     clap::error::ErrorKind,

@@ -27,7 +27,10 @@ use gpuprobe_os::{files, terminal};
 use gpuprobe_report::ReportWriter;
 
 /// Calls `write` with a file, or with standard output without one and for `-`, where a closed pipe is no error.
-fn to_output(
+///
+/// # Errors
+/// Returns the error of `write`, or says that the output cannot be written to.
+pub fn to_output(
     path: Option<&Path>,
     colored: bool,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,

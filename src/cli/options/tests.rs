@@ -5,6 +5,9 @@
 #[cfg(feature = "live")]
 use std::collections::BTreeSet;
 
+use clap::CommandFactory;
+
+use super::super::Cli;
 use super::UnusedOption::{Error, Warning};
 use super::*;
 
@@ -68,8 +71,6 @@ const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[
         "-p 7 --fail-on-leak --stacks off",
         &[(Warning, "--fail-on-leak")],
     ),
-    ("--activity -p 7", &[(Error, "--activity")]),
-    ("record --activity", &[(Error, "--activity")]),
     ("record -p 7 --on-oom true", &[]),
     ("-p 7 --cudatrace --on-oom true", &[(Error, "--on-oom")]),
 ];

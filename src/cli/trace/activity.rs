@@ -1,12 +1,13 @@
 //! `--activity` and what belongs to it, as it is typed.
 
 use clap::Args;
+use clap::error::ErrorKind;
 use gpuprobe_wire::settings::{ActivityKinds, BUFFER_BYTES, BUFFER_BYTES_RANGE};
 
-use super::super::heading;
 use super::super::view::parse_size;
+use super::super::{heading, wrong};
 use super::modes::SINGLE;
-use crate::live::CollectorSettings;
+use crate::live::{CollectorSettings, Target};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = heading::TRACE)]
@@ -38,15 +39,24 @@ pub(super) struct ActivityArgs {
     cupti_buffer: usize,
 }
 
+/// Why nothing but a command can be told of.
+const NEEDS_COMMAND: &str = "--activity needs a command to start: CUPTI cannot be loaded into a \
+    process that is already running. Give `-- COMMAND`; of running processes, --cudatrace counts \
+    the launches, --bandwidth-util the copies and --memleak the memory";
+
 impl ActivityArgs {
     pub(super) fn is_on(&self) -> bool {
         self.activity.is_some()
     }
 
-    /// Activity to collect, if anything.
-    pub(super) fn collect(&self) -> Option<CollectorSettings> {
+    /// Activity to collect, if anything; exits if it cannot be collected from `target`.
+    pub(super) fn collect(&self, target: &Target) -> Option<CollectorSettings> {
+        let kinds = self.activity?;
+        if !matches!(target, Target::Command(_)) {
+            wrong(ErrorKind::ArgumentConflict, NEEDS_COMMAND);
+        }
         Some(CollectorSettings {
-            kinds: self.activity?.unwrap_or(ActivityKinds::USUAL),
+            kinds: kinds.unwrap_or(ActivityKinds::USUAL),
             buffer_bytes: self.cupti_buffer,
         })
     }
@@ -79,11 +89,13 @@ mod tests {
 
     fn collect(words: &[&str]) -> Result<Option<CollectorSettings>, String> {
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        let activity = match &cli.action {
-            Some(Any::Live(TraceCommandAction::Record(record))) => &record.activity,
-            _ => &cli.trace.activity,
+        let (activity, target) = match &cli.action {
+            Some(Any::Live(TraceCommandAction::Record(record))) => {
+                (&record.activity, record.target.target())
+            }
+            _ => (&cli.trace.activity, cli.trace.target.target()),
         };
-        Ok(activity.collect())
+        Ok(activity.collect(&target))
     }
 
     #[test]

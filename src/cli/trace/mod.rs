@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, Subcommand};
 
 use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{ColorArgs, ViewArgs, parse_size, parse_top, rows};
-use super::{Cli, heading, parse_duration};
+use super::{heading, parse_duration, wrong};
 use crate::doctor;
 use crate::live::{self, AdvancedOptions, RecordConfig, TraceConfig};
 use gpuprobe_cuda::Modes;
@@ -71,11 +71,6 @@ impl TraceCommandAction {
             Self::Serve(arguments) => arguments.run(),
         }
     }
-}
-
-/// Says what is wrong with the command line, and exits.
-pub(super) fn wrong(kind: ErrorKind, message: &str) -> ! {
-    Cli::command().error(kind, message).exit()
 }
 
 #[derive(Debug, Args)]
@@ -210,7 +205,7 @@ impl TraceArgs {
             sample_every: None,
         });
         TraceConfig {
-            collect: self.activity.collect(),
+            collect: self.activity.collect(&self.target.target()),
             single_records: self.per_call && modes.activity,
             view,
             profiles: self.profile.config(view.full_stacks),

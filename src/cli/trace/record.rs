@@ -62,7 +62,7 @@ impl RecordArgs {
         };
         let modes = self.modes.with(self.activity.is_on());
         TraceConfig {
-            collect: self.activity.collect(),
+            collect: self.activity.collect(&target),
             top: Some(0),
             record: Some(record),
             ..self

@@ -2,11 +2,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::live::Target;
 
-use super::super::command;
+use super::super::{Cli, command};
 use super::*;
 
 /// Columns and lines of the screen that `-h` fits on.
