@@ -2,7 +2,8 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -34,93 +35,79 @@ pub(super) fn beside(output: Option<&Path>) -> SharedProgress {
     on_stderr()
 }
 
-/// A bar that appears only after a while.
+/// A bar that appears only after a while. While it is not drawn, it is finished: indicatif draws nothing then.
 #[derive(Debug)]
 struct Bar {
     bar: ProgressBar,
     quiet_for: Duration,
-    state: Mutex<BarState>,
-}
-
-#[derive(Debug, Default)]
-struct BarState {
     /// When the first pass began.
-    since: Option<Instant>,
-    /// The name and length of the current pass.
-    pass: Option<(&'static str, u64)>,
-    is_drawn: bool,
+    since: OnceLock<Instant>,
+    has_pass: AtomicBool,
 }
 
 impl Bar {
     fn new(target: ProgressDrawTarget, quiet_for: Duration) -> Self {
         let style = ProgressStyle::with_template(LINE);
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(None, target);
+        let bar = bar.with_style(style.progress_chars("=> "));
+        bar.finish_and_clear();
         Self {
-            bar: ProgressBar::with_draw_target(None, target)
-                .with_style(style.progress_chars("=> ")),
+            bar,
             quiet_for,
-            state: Mutex::default(),
+            since: OnceLock::new(),
+            has_pass: AtomicBool::new(false),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, BarState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Clears the line; the next update draws it again.
     fn clear(&self) {
-        if std::mem::take(&mut self.state().is_drawn) {
+        if !self.bar.is_finished() {
             self.bar.finish_and_clear();
         }
     }
 
-    fn update(&self, done: Option<u64>) {
-        let mut state = self.state();
-        let is_due = state.since.is_some_and(|at| at.elapsed() >= self.quiet_for);
-        let Some((what, total)) = state.pass.filter(|_| is_due) else {
-            return;
-        };
-        if !std::mem::replace(&mut state.is_drawn, true) {
-            // Each of these may draw a line, which must have a message.
-            self.bar.set_message(what);
-            self.bar.set_length(total);
-            self.bar.reset();
-        }
-        match done {
-            Some(done) => self.bar.set_position(done.min(total)),
-            None => self.bar.tick(),
+    fn update(&self, draw: impl FnOnce(&ProgressBar)) {
+        let is_due = |since: &Instant| since.elapsed() >= self.quiet_for;
+        if self.has_pass.load(Ordering::Relaxed) && self.since.get().is_some_and(is_due) {
+            if self.bar.is_finished() {
+                self.bar.reset();
+            }
+            draw(&self.bar);
         }
     }
 }
 
 impl ProgressDisplay for Bar {
     fn begin(&self, what: &'static str, total: u64) -> bool {
-        let mut state = self.state();
-        if self.bar.is_hidden() || state.pass.is_some() {
+        if self.bar.is_hidden() || self.has_pass.swap(true, Ordering::Relaxed) {
             return false;
         }
-        state.since.get_or_insert_with(Instant::now);
-        state.pass = Some((what, total));
+        self.since.get_or_init(Instant::now);
+        self.bar.set_message(what);
+        self.bar.set_length(total);
         true
     }
 
     fn advance(&self, done: u64) {
-        self.update(Some(done));
+        self.update(|bar| bar.set_position(done.min(bar.length().unwrap_or(done))));
     }
 
     fn tick(&self) {
-        self.update(None);
+        self.update(ProgressBar::tick);
     }
 
     fn end(&self) {
         self.clear();
-        self.state().pass = None;
+        self.has_pass.store(false, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Mutex;
+
     use indicatif::TermLike;
 
     use gpuprobe_os::progress::Pass;
