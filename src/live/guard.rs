@@ -5,9 +5,11 @@
 
 use std::env;
 use std::io::{self, Read, Write};
+use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::ptr;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -25,8 +27,8 @@ const ROLE: &str = "__guard";
 const MEMBER: &str = "member";
 /// Written to the guard when it is no longer needed.
 const DONE: u8 = b'd';
-/// Maximum rounds of emptying the map of targets.
-const ROUNDS: u32 = 1000;
+/// Maximum number of processes that are taken out of the map of targets, which may grow meanwhile.
+const MAX_TARGETS: usize = 1 << 17;
 /// Pauses before the process are resumed again: a stop signal in flight has arrived after the first, or
 /// on a very busy machine after the second.
 const ON_THE_WAY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
@@ -106,22 +108,8 @@ fn guard(group: &str) -> Result<()> {
 /// Resumes all traced processes for good. The kernel removes the probes of a killed process after it
 /// closes this process's input, but stops no process that is not in the map.
 fn resume_held(targets: BorrowedFd<'_>) {
-    let mut all = Vec::new();
-    // Children forked meanwhile are in the next round.
-    for _ in 0..ROUNDS {
-        let some = keys(targets);
-        if some.is_empty() {
-            break;
-        }
-        for pid in &some {
-            // SAFETY: the keys of the map are as long as this one.
-            #[allow(unsafe_code)]
-            unsafe {
-                bpf_map_delete_elem(targets.as_raw_fd(), (&raw const *pid).cast());
-            }
-        }
-        all.extend(some);
-    }
+    // Children forked meanwhile are among them.
+    let all: Vec<_> = iter::from_fn(|| take(targets)).take(MAX_TARGETS).collect();
     let resume = || {
         for &pid in &all {
             let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
@@ -134,24 +122,16 @@ fn resume_held(targets: BorrowedFd<'_>) {
     }
 }
 
-/// The keys of a map of process ids.
-fn keys(targets: BorrowedFd<'_>) -> Vec<i32> {
-    let mut keys: Vec<i32> = Vec::new();
-    loop {
-        let mut next = 0i32;
-        let before = keys
-            .last()
-            .map_or(std::ptr::null(), |last| &raw const *last);
-        // SAFETY: the keys of the map are as long as these.
-        #[allow(unsafe_code)]
-        let result = unsafe {
-            bpf_map_get_next_key(targets.as_raw_fd(), before.cast(), (&raw mut next).cast())
-        };
-        // Iteration of a map that changes may start again.
-        if result != 0 || keys.contains(&next) {
-            return keys;
-        }
-        keys.push(next);
+/// Takes a process out of the map, if there is one.
+fn take(targets: BorrowedFd<'_>) -> Option<i32> {
+    let mut pid = 0i32;
+    let map = targets.as_raw_fd();
+    // SAFETY: the keys of the map are as long as this one.
+    #[allow(unsafe_code)]
+    unsafe {
+        let found = bpf_map_get_next_key(map, ptr::null(), (&raw mut pid).cast());
+        bpf_map_delete_elem(map, (&raw const pid).cast());
+        (found == 0).then_some(pid)
     }
 }
 
