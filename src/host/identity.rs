@@ -88,19 +88,20 @@ fn cgroup(pid: u32) -> Option<String> {
 
 /// The same for the text of `/proc/PID/cgroup`: lines of hierarchy, controllers and path.
 fn cgroup_in(lines: &str) -> Option<String> {
-    let groups = lines.lines().filter_map(|line| {
-        let (hierarchy, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        Some((hierarchy, controllers, path))
-    });
-    let unified = groups.clone().find(|(hierarchy, ..)| *hierarchy == "0");
-    let mut of_memory =
-        groups.filter(|(_, controllers, _)| controllers.split(',').any(|c| c == "memory"));
-    let group = unified
-        .filter(|(.., path)| *path != "/")
-        .or_else(|| of_memory.next())
-        .or(unified);
-    group.map(|(.., path)| path.to_owned())
+    let groups: Vec<Vec<_>> = lines
+        .lines()
+        .map(|line| line.splitn(3, ':').collect())
+        .collect();
+    let path_where = |is_wanted: fn(&str, &str) -> bool| {
+        groups.iter().find_map(|group| match group[..] {
+            [hierarchy, controllers, path] if is_wanted(hierarchy, controllers) => Some(path),
+            _ => None,
+        })
+    };
+    let unified = path_where(|hierarchy, _| hierarchy == "0");
+    let of_memory = path_where(|_, controllers| controllers.split(',').any(|c| c == "memory"));
+    let inner = unified.filter(|path| *path != "/");
+    inner.or(of_memory).or(unified).map(str::to_owned)
 }
 
 /// Maximum length of a device name: `MIG-GPU-`, a UUID, and two numbers.
@@ -114,12 +115,10 @@ fn devices(
     nvml: &Nvml,
 ) -> Vec<DeviceIdentity> {
     // By default CUDA orders the devices by speed, which is known only if all are of one model.
-    let alike = reachable
-        .windows(2)
-        .all(|pair| pair[0].name == pair[1].name);
-    choose(reachable, visible, by_bus || alike, |uuid| {
-        nvml.parent_of(uuid)
-    })
+    let mut pairs = reachable.windows(2);
+    let alike = pairs.all(|pair| pair[0].name == pair[1].name);
+    let parent_of = |uuid: &str| nvml.parent_of(uuid);
+    choose(reachable, visible, by_bus || alike, parent_of)
 }
 
 /// The GPUs with device nodes in the process's root: a container may have some only.
@@ -140,13 +139,9 @@ fn choose(
         physical_index: Some(gpu.index),
         uuid: Some(gpu.uuid.clone()),
     };
-    let by_index = |index: usize| {
-        let gpu = gpus.get(index)?;
-        Some(if in_order {
-            known(gpu)
-        } else {
-            DeviceIdentity::default()
-        })
+    let by_index = |index: usize| match gpus.get(index)? {
+        gpu if in_order => Some(known(gpu)),
+        _ => Some(DeviceIdentity::default()),
     };
     let Some(visible) = visible else {
         return (0..gpus.len()).filter_map(by_index).collect();

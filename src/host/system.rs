@@ -33,38 +33,28 @@ const LOADERS: &[&str] = &[
 /// The host's libcuda and dynamic loaders, without duplicates. Files that cannot be opened are skipped
 /// with a warning.
 pub fn libraries() -> Vec<MappedLibrary> {
-    let drivers = library_folders().into_iter().map(|folder| {
-        (
-            folder.join("libcuda.so.1"),
-            LibraryRole::Cuda(Layer::Driver),
-        )
-    });
+    let driver = LibraryRole::Cuda(Layer::Driver);
+    let folders = library_folders().into_iter();
+    let drivers = folders.map(|folder| (folder.join("libcuda.so.1"), driver));
     let loaders = LOADERS
         .iter()
         .map(|path| (path.into(), LibraryRole::Loader));
+    let there = drivers.chain(loaders).filter(|(path, _)| path.exists());
+    let opened = there.flat_map(|(path, role)| {
+        let opened = MappedLibrary::open(&path, &path, role);
+        opened.inspect_err(|error| tracing::warn!("{error:#}"))
+    });
     let mut seen = HashSet::new();
-    drivers
-        .chain(loaders)
-        .filter(|(path, _)| path.exists())
-        .filter_map(|(path, role)| {
-            MappedLibrary::open(&path, &path, role)
-                .inspect_err(|error| tracing::warn!("{error:#}"))
-                .ok()
-        })
-        .filter(|library| seen.insert(library.id))
-        .collect()
+    opened.filter(|library| seen.insert(library.id)).collect()
 }
 
 fn library_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = LIBRARY_FOLDERS.iter().map(PathBuf::from).collect();
     let mut lists = vec![PathBuf::from("/etc/ld.so.conf")];
-    if let Ok(entries) = fs::read_dir("/etc/ld.so.conf.d") {
-        lists.extend(entries.flatten().map(|entry| entry.path()));
-    }
-    for list in lists {
-        if let Ok(text) = fs::read_to_string(list) {
-            folders.extend(folders_in(&text));
-        }
+    let more = fs::read_dir("/etc/ld.so.conf.d").into_iter().flatten();
+    lists.extend(more.flatten().map(|entry| entry.path()));
+    for text in lists.into_iter().flat_map(fs::read_to_string) {
+        folders.extend(folders_in(&text));
     }
     if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
         folders.extend(std::env::split_paths(&path));
