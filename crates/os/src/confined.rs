@@ -16,17 +16,6 @@ const FILES: u64 = 4096;
 /// Limit of processor time, seconds: whoever asks kills a helper that hangs, unless stopped itself.
 const PROCESSOR_SECONDS: u64 = 60;
 
-/// What a helper may do.
-#[derive(Debug)]
-pub struct Confinement {
-    /// Bytes of its own memory.
-    pub data_bytes: u64,
-    /// Capabilities that it keeps.
-    pub kept: &'static [&'static [Capability]],
-    /// It opens files, and inspects processes.
-    pub opens_files: bool,
-}
-
 /// Makes the kernel kill this process when its parent exits, and forbids core dumps.
 ///
 /// # Errors
@@ -39,21 +28,22 @@ pub fn end_with_parent() -> Result<()> {
     none.context("cannot forbid core dumps")
 }
 
-/// Confines this process, which has one thread yet.
+/// Confines this process, which has one thread yet, to so much memory of its own and to the capabilities `kept`.
+/// Without any it opens no files either.
 ///
 /// # Errors
 /// Returns the kernel's error.
-pub fn confine(confinement: &Confinement) -> Result<()> {
+pub fn confine(data_bytes: u64, kept: &[&[Capability]]) -> Result<()> {
     limit(Resource::RLIMIT_CPU, PROCESSOR_SECONDS)?;
     limit(Resource::RLIMIT_FSIZE, 0)?;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     limit(Resource::RLIMIT_NOFILE, hard.min(FILES))?;
     end_with_parent()?;
     ignore_signals()?;
-    limit(Resource::RLIMIT_DATA, confinement.data_bytes)?;
+    limit(Resource::RLIMIT_DATA, data_bytes)?;
     limit(Resource::RLIMIT_AS, ADDRESSES)?;
-    privileges::keep_only(confinement.kept)?;
-    if confinement.opens_files {
+    privileges::keep_only(kept)?;
+    if !kept.is_empty() {
         return Ok(());
     }
     open_nothing().context("cannot forbid opening files")

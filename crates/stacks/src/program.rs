@@ -30,7 +30,7 @@ use crate::symbols::debug_info::{DebugInfo, names_at};
 use crate::symbols::perf_map::PerfMap;
 use crate::symbols::variable;
 use gpuprobe_os::channel::Channel;
-use gpuprobe_os::confined::{self, Confinement};
+use gpuprobe_os::confined;
 use gpuprobe_os::privileges::{AS_OTHERS, Capability, LOOK, User};
 use gpuprobe_os::regular::{
     open_own_in_root, open_regular, open_regular_beneath, open_regular_in_root,
@@ -40,21 +40,6 @@ use gpuprobe_os::{kernel, memory, mounts, privileges, proc};
 /// Helpers on threads of this process, for tests and benchmarks.
 #[doc(hidden)]
 pub const ON_THREADS: HelperHost = HelperHost::Thread(serve);
-
-fn confinement(role: Role) -> Confinement {
-    match role {
-        Role::Reader => Confinement {
-            data_bytes: 16 << 20,
-            kept: &[LOOK, AS_OTHERS],
-            opens_files: true,
-        },
-        Role::Parser => Confinement {
-            data_bytes: 160 << 20,
-            kept: &[],
-            opens_files: false,
-        },
-    }
-}
 
 /// Is a helper, if our executable was started as one.
 pub fn serve_if_asked() -> Option<ExitCode> {
@@ -75,7 +60,10 @@ fn be(role: Role) -> anyhow::Result<()> {
     let slow = io::stdout().as_fd().try_clone_to_owned()?;
     // How probes are executed depends on it, and a parser cannot read it later.
     kernel::release();
-    confined::confine(&confinement(role))?;
+    match role {
+        Role::Reader => confined::confine(16 << 20, &[LOOK, AS_OTHERS])?,
+        Role::Parser => confined::confine(160 << 20, &[])?,
+    }
     serve(&Channel(quick.into()), Channel(slow.into()));
     Ok(())
 }
