@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tokio::process::{Child, Command};
 
 use super::{descriptors, limits};
-use gpuprobe_os::privileges::Invoker;
+use gpuprobe_os::privileges::User;
 
 /// Starts `command` on gpuprobe's terminal, with gpuprobe's environment extended by `environment`. Unless
 /// `as_root`, it runs as the user who called sudo, without the capabilities that only gpuprobe was
@@ -36,7 +36,7 @@ pub(super) fn spawn(
 #[derive(Clone, Debug)]
 pub(super) struct Restored {
     as_root: bool,
-    invoker: Option<Invoker>,
+    invoker: Option<User>,
     files: Option<(rlim_t, rlim_t)>,
 }
 
@@ -48,7 +48,7 @@ impl Restored {
     pub(super) fn new(as_root: bool) -> Result<Self> {
         let invoker = match as_root {
             true => None,
-            false => Invoker::find().context("cannot look up the user who called sudo")?,
+            false => User::invoker().context("cannot look up the user who called sudo")?,
         };
         Ok(Self {
             as_root,
@@ -59,7 +59,7 @@ impl Restored {
 
     /// Has `command` run with all of it.
     pub(super) fn prepare(&self, command: &mut process::Command) {
-        command.envs(self.invoker.iter().flat_map(Invoker::environment));
+        command.envs(self.invoker.iter().flat_map(User::environment));
         let restored = self.clone();
         // SAFETY: it makes system calls only, which are async-signal-safe, and allocates nothing;
         // everything it uses was made before the fork.
@@ -82,7 +82,7 @@ impl Restored {
             let _ = caps::clear(None, CapSet::Inheritable);
         }
         if let Some(invoker) = &self.invoker {
-            invoker.user.become_for_good()?;
+            invoker.become_for_good()?;
         }
         // If gpuprobe is killed while a command is held, the command resumes.
         Ok(prctl::set_pdeathsig(Signal::SIGCONT)?)

@@ -9,39 +9,31 @@ use nix::unistd::{Gid, Uid, User as Entry, getgrouplist};
 
 use super::User;
 
-/// The user who ran gpuprobe through sudo or pkexec.
-#[derive(Clone, Debug)]
-pub struct Invoker {
-    /// With all groups: GPU device files are often accessible to one of them.
-    pub user: User,
-    entry: Option<Entry>,
-}
-
-impl Invoker {
-    /// Finds the invoker from the variables that sudo and pkexec set; `None` if gpuprobe does not
-    /// run as root through one of them.
+impl User {
+    /// Finds the user who ran gpuprobe, from the variables that sudo and pkexec set; `None` if gpuprobe does not
+    /// run as root through one of them. With all groups: GPU device files are often accessible to one of them.
     ///
     /// # Errors
     /// Returns the system's error if the user or its groups cannot be looked up.
-    pub fn find() -> Result<Option<Self>> {
+    pub fn invoker() -> Result<Option<Self>> {
         let Some((uid, gid)) = ids() else {
             return Ok(None);
         };
         let entry = Entry::from_uid(uid.into())?;
         let gid = gid.or_else(|| Some(entry.as_ref()?.gid.as_raw()));
         let gid = gid.unwrap_or(uid);
-        let groups = match &entry {
-            Some(entry) => getgrouplist(&CString::new(entry.name.as_bytes())?, gid.into())?,
+        let groups = match entry {
+            Some(entry) => getgrouplist(&CString::new(entry.name)?, gid.into())?,
             None => vec![gid.into()],
         };
         let groups = groups.into_iter().map(Gid::as_raw).collect();
-        let user = User { uid, gid, groups };
-        Ok(Some(Self { user, entry }))
+        Ok(Some(Self { uid, gid, groups }))
     }
 
     /// Variables that sudo has set to root's values, with the values for the user.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let (Some(user), Ok(Some(root))) = (&self.entry, Entry::from_uid(0.into())) else {
+        let entry = |uid: u32| Entry::from_uid(uid.into()).ok().flatten();
+        let (Some(user), Some(root)) = (entry(self.uid), entry(0)) else {
             return Vec::new();
         };
         let values = |entry: &Entry| -> [(&'static str, OsString); 5] {
@@ -53,7 +45,7 @@ impl Invoker {
                 ("MAIL", format!("/var/mail/{}", entry.name).into()),
             ]
         };
-        let all = values(&root).into_iter().zip(values(user));
+        let all = values(&root).into_iter().zip(values(&user));
         let changed =
             all.filter(|((name, of_root), _)| env::var_os(name).as_ref() == Some(of_root));
         changed.map(|(_, of_user)| of_user).collect()
@@ -72,10 +64,10 @@ fn ids() -> Option<(u32, Option<u32>)> {
 
 /// The user who ran gpuprobe through sudo or pkexec, as whom it writes files.
 pub fn invoker() -> Option<&'static User> {
-    static INVOKER: OnceLock<Option<Invoker>> = OnceLock::new();
+    static INVOKER: OnceLock<Option<User>> = OnceLock::new();
     let find = || {
-        let found = Invoker::find().inspect_err(|error| tracing::warn!("{error:#}"));
+        let found = User::invoker().inspect_err(|error| tracing::warn!("{error:#}"));
         found.unwrap_or_default()
     };
-    Some(&INVOKER.get_or_init(find).as_ref()?.user)
+    INVOKER.get_or_init(find).as_ref()
 }

@@ -14,7 +14,7 @@ pub use caps::Capability;
 use caps::{CapSet, CapsHashSet};
 use nix::sys::prctl;
 
-pub use invoker::{Invoker, invoker};
+pub use invoker::invoker;
 pub use user::User;
 
 /// For attaching to libraries that are loaded later and for reading maps: without these, `bpf(2)`
