@@ -167,20 +167,6 @@ mod tests {
         assert_eq!(Tally::default().quantile(0.5), 0);
     }
 
-    #[test]
-    fn a_bucket_is_told_by_its_middle() {
-        for (value, expected) in [
-            (63, 63),
-            (127, 127),
-            (128, 128),
-            (130, 130),
-            (256, 257),
-            (512, 515),
-        ] {
-            assert_eq!(middle(number(value)), expected, "{value}");
-        }
-    }
-
     fn tally(durations: &[u64]) -> Tally {
         let mut tally = Tally::default();
         durations.iter().for_each(|ns| tally.add(100, 100 + ns));

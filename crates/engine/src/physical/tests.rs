@@ -1,26 +1,6 @@
 use super::*;
 
 #[test]
-fn lives_until_the_last_reference_and_the_last_mapping() {
-    let mut memory = PhysicalMemory::default();
-    let (id, _) = memory.create(0x50, 10);
-    assert_eq!(memory.map(0x1000, 64, 0x50, 11), []);
-    assert_eq!(memory.map(0x2000, 64, 0x50, 12), []);
-    memory.retain(0x1030, 0x50, 13);
-    assert_eq!(memory.release(0x50, 14), Released::Held);
-    assert_eq!(memory.release(0x50, 15), Released::Held);
-    assert_eq!(memory.release(0x50, 16), Released::Unknown);
-    let piece = memory.get(id).unwrap();
-    assert_eq!((piece.mapped_bytes, piece.address), (128, Some(0x1000)));
-    assert_eq!(memory.unmap(0x1000, 64, 17), [Released::Held]);
-    assert_eq!(memory.get(id).unwrap().address, Some(0x2000));
-    // A new reference is obtained by address.
-    memory.retain(0x2000, 0x51, 18);
-    assert_eq!(memory.unmap(0x2000, 64, 19), [Released::Held]);
-    assert_eq!(memory.release(0x51, 20), Released::Gone(id));
-}
-
-#[test]
 fn a_handle_is_reused_while_the_old_memory_is_mapped() {
     let mut memory = PhysicalMemory::default();
     let (old, _) = memory.create(0x50, 10);

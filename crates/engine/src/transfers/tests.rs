@@ -210,37 +210,6 @@ fn a_copy_may_be_seen_after_the_free_that_followed_it() {
 }
 
 #[test]
-fn copies_of_ended_processes_are_merged_and_none_is_lost() {
-    let mut both = Both::default();
-    let processes = 3 * u32::try_from(MAX_ENDED).unwrap();
-    for number in 1..=processes {
-        let start_ns = u64::from(number) * 10_000_000;
-        // Process ids are reused.
-        let pid = number % 30_000 + 1;
-        let copy = Copy {
-            pid,
-            start_ns,
-            end_ns: start_ns + 1000,
-            ..copied("cuMemcpyHtoD_v2", 1 << 20, 0x10, 0x20)
-        };
-        let task = crate::task(pid, number, start_ns + 2000);
-        both.apply(&Event::Process(task.clone()));
-        // The process ends before its copy is read.
-        both.apply(&Event::Exit(task));
-        both.apply(&Event::Copy(copy));
-    }
-    assert!(both.transfers.meters.len() < 2 * MAX_ENDED);
-    assert!(both.transfers.exits.len() < 2 * MAX_ENDED);
-    let names = both.transfers.names.len();
-    assert!((1..2 * MAX_ENDED).contains(&names), "{names}");
-    let calls: u64 = both.transfers.meters().map(|(_, meter)| meter.calls).sum();
-    assert_eq!(calls, u64::from(processes));
-    let (which, earlier) = both.transfers.meters().next().unwrap();
-    assert_eq!(which.pid, EARLIER);
-    assert!(earlier.calls > 1000);
-}
-
-#[test]
 fn descriptors_and_kinds_give_the_direction() {
     let mut both = Both::default();
     let mut typed = |source: i32, destination: u16| {
