@@ -20,7 +20,6 @@ const MAPS_FOR: Duration = Duration::from_secs(1);
 
 /// Host info of the running system.
 #[derive(Debug)]
-#[cfg_attr(test, derive(Default))]
 pub struct ProcFs {
     /// NVML; `None` if it cannot be loaded.
     pub nvml: Option<Nvml>,
@@ -143,41 +142,46 @@ fn range(map: Mapping<'_>) -> MappedRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuprobe_stacks::program::ON_THREADS;
+
+    fn host_info() -> ProcFs {
+        ProcFs::open(FileReader::new(ON_THREADS), ProcessReader::new(ON_THREADS))
+    }
 
     #[test]
     fn own_memory_is_host_memory() {
-        let host_info = ProcFs::default();
+        let host = host_info();
         let on_stack = 0u8;
         let on_heap = Box::new(0u8);
         let pid = std::process::id();
-        let place = |address: *const u8| host_info.place(pid, address as u64);
+        let place = |address: *const u8| host.place(pid, address as u64);
         assert_eq!(place(&raw const on_stack), Some(AddressKind::Host));
         assert_eq!(place(&raw const *on_heap), Some(AddressKind::Host));
-        assert_eq!(host_info.place(pid, 8), None);
+        assert_eq!(host.place(pid, 8), None);
     }
 
     #[test]
     fn unmapped_addresses_cost_few_reads() {
-        let host_info = ProcFs::default();
+        let host = host_info();
         let pid = std::process::id();
         let begin = Instant::now();
         for page in 0..100_000 {
             // Beyond the address space of any process.
-            assert_eq!(host_info.place(pid, (1 << 60) + (page << 12)), None);
+            assert_eq!(host.place(pid, (1 << 60) + (page << 12)), None);
         }
         assert!(begin.elapsed() < Duration::from_secs(10));
     }
 
     #[test]
     fn new_mappings_are_found() {
-        let host_info = ProcFs::default();
+        let host = host_info();
         let pid = std::process::id();
-        assert_eq!(host_info.place(pid, 8), None);
+        assert_eq!(host.place(pid, 8), None);
         for _ in 0..20 {
             // Allocators reuse freed memory without a new mapping, so all of it is kept.
             let mapped = vec![0u8; 1 << 20].leak();
             let address = mapped.as_ptr() as u64 + (1 << 19);
-            assert_eq!(host_info.place(pid, address), Some(AddressKind::Host));
+            assert_eq!(host.place(pid, address), Some(AddressKind::Host));
         }
     }
 }
