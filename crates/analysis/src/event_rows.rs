@@ -7,7 +7,8 @@ use anyhow::Result;
 use crate::File;
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
-use gpuprobe_recording::memory_rows::{self, CallFilter, MemoryItem};
+use gpuprobe_recording::gpu_rows::RowFilter;
+use gpuprobe_recording::memory_rows::{self, MemoryItem};
 use gpuprobe_recording::{MemoryRow, OriginatingCall, Resolver, Trace, ids, kinds, module_of};
 
 /// What is known of the call of an event.
@@ -57,7 +58,7 @@ pub fn each(file: &File, mut write: impl FnMut(usize, [String; 8]) -> Result<()>
         }
         Ok(ControlFlow::Continue(()))
     };
-    memory_rows::each(&file.database, CallFilter::default(), &mut take).map(drop)
+    memory_rows::each(&file.database, RowFilter::default(), &mut take).map(drop)
 }
 
 fn row(event: MemoryRow, origin: OriginatingCall, resolver: &Resolver<'_>) -> [String; 8] {

@@ -43,11 +43,13 @@ impl Filter {
         self.from.or(self.to).is_some()
     }
 
-    /// The filter of rows by process and device.
+    /// The filter of rows.
     pub(crate) fn rows(&self) -> RowFilter {
         RowFilter {
             pid: self.pid,
             device: self.device,
+            from_ns: self.begin_ns(),
+            to_ns: self.end_ns(),
         }
     }
 

@@ -20,8 +20,8 @@ use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::Source;
+use gpuprobe_recording::gpu_rows::RowFilter;
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
-use gpuprobe_recording::memory_rows::CallFilter;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::explain::Explain;
@@ -160,7 +160,7 @@ pub fn play(file: &Path, viewer: &mut Viewer<'_>) -> Result<()> {
     let begin_ns = moment.now_ns;
     let mut next = moment.ask(viewer, begin_ns);
     let mut now_ns = begin_ns;
-    log.play(CallFilter::default(), &mut |item| {
+    log.play(RowFilter::default(), &mut |item| {
         now_ns = now_ns.max(time_of(&item).unwrap_or(0));
         while let ControlFlow::Continue(next_ns) = next
             && next_ns < now_ns
@@ -229,7 +229,7 @@ pub fn replay(
     let mut batches: Vec<ActivityBatch> = Vec::new();
     let mut last = None;
     let cannot = "cannot write the report";
-    log.play(CallFilter::default(), &mut |item| {
+    log.play(RowFilter::default(), &mut |item| {
         match moment.player.play(item) {
             Played::Event(_, Some(transfer)) if config.per_call => {
                 let copy = CopyReport::of(&transfer, &moment.clock);

@@ -16,7 +16,7 @@ use gpuprobe_model::event::{Event, MemoryEvent};
 use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::stack::{KnownFrames, Symbolize};
 use gpuprobe_recording::log::{Item, LogNote, Mark};
-use gpuprobe_recording::memory_rows::{CallFilter, MEMORY};
+use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::player::{Played as Outcome, Player};
 use gpuprobe_recording::{Database, Session, Trace, ids, row};
 use gpuprobe_report::about::{AnalysisTotals, Anomalies};
@@ -207,12 +207,7 @@ impl Played {
                 played.first_ns = row::integer(found, 0);
             })?;
         }
-        let counted = CallFilter {
-            pid: filter.pid,
-            from_ns: filter.begin_ns(),
-            to_ns: filter.end_ns(),
-        };
-        let counts = source.play(counted, &mut |item| played.item(item, listener))?;
+        let counts = source.play(filter.rows(), &mut |item| played.item(item, listener))?;
         played.finish();
         played.findings.malformed = counts.malformed;
         for (row, [succeeded, failed]) in counts.calls {

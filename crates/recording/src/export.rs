@@ -5,7 +5,8 @@ use anyhow::Result;
 use hashbrown::{HashMap, HashSet};
 
 use crate::chains::Resolver;
-use crate::memory_rows::{self, CallFilter, MemoryItem, MemoryRow, OriginatingCall};
+use crate::gpu_rows::RowFilter;
+use crate::memory_rows::{self, MemoryItem, MemoryRow, OriginatingCall};
 use crate::row::integer;
 use crate::source::{Counts, Source, Take};
 use crate::source::{Item, LogNote};
@@ -39,7 +40,7 @@ impl Source for ExportReader<'_> {
         false
     }
 
-    fn play(&self, counted: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
+    fn play(&self, counted: RowFilter, take: &mut Take<'_>) -> Result<Counts> {
         let database = self.database;
         let mut cut = HashSet::new();
         let columns = "chain, isComplete";

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use rusqlite::{Row, Rows, Statement};
 use serde::Serialize;
 
+use crate::gpu_rows::RowFilter;
 use crate::row::{integer, text};
 use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
@@ -121,17 +122,6 @@ pub struct OriginatingCall {
     pub thread: Option<i64>,
 }
 
-/// Filter of the calls that are counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CallFilter {
-    /// Only calls of this process.
-    pub pid: Option<u32>,
-    /// Only calls that start at or after this time, nanoseconds from the first memory event.
-    pub from_ns: Option<i64>,
-    /// Only calls that start at or before this time, nanoseconds from the first memory event.
-    pub to_ns: Option<i64>,
-}
-
 /// Numbers of successful and failed calls by `nameId`. Driver calls nested in runtime calls are not
 /// counted.
 pub type Counts = HashMap<i64, [u64; 2]>;
@@ -144,7 +134,7 @@ pub type Counts = HashMap<i64, [u64; 2]>;
 /// `take` fails.
 pub fn each(
     database: &Database,
-    counted: CallFilter,
+    counted: RowFilter,
     take: &mut dyn FnMut(MemoryItem) -> Result<ControlFlow<()>>,
 ) -> Result<(Counts, u64)> {
     let mut ends = VecDeque::new();
@@ -312,7 +302,7 @@ struct CallRows<'a> {
     open: Vec<CallRow>,
     /// End of the last runtime call, by thread.
     busy_until: HashMap<i64, i64>,
-    counted: CallFilter,
+    counted: RowFilter,
     /// Time of the first event.
     first_ns: Option<i64>,
     counts: Counts,

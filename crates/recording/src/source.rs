@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::memory_rows::CallFilter;
+use crate::gpu_rows::RowFilter;
 use gpuprobe_cuda::KindSet;
 use gpuprobe_model::abi::{RawBatch, RawLaunchKey};
 use gpuprobe_model::clock::WallClock;
@@ -137,5 +137,5 @@ pub trait Source {
     ///
     /// # Errors
     /// The file cannot be read or has no memory events, or `take` fails.
-    fn play(&self, counted: CallFilter, take: &mut Take<'_>) -> Result<Counts>;
+    fn play(&self, counted: RowFilter, take: &mut Take<'_>) -> Result<Counts>;
 }

@@ -71,6 +71,10 @@ pub struct RowFilter {
     pub pid: Option<u32>,
     /// Only rows of this device, and rows without a device.
     pub device: Option<i64>,
+    /// Only calls that start at or after this time, nanoseconds from the first memory event.
+    pub from_ns: Option<i64>,
+    /// Only calls that start at or before this time, nanoseconds from the first memory event.
+    pub to_ns: Option<i64>,
 }
 
 impl RowFilter {

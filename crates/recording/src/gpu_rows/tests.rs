@@ -42,7 +42,11 @@ fn a_filter_is_of_a_process_and_a_device() {
         (None, Some(1), Some(process), Some(0), false),
         (Some(998), Some(1), Some(process), Some(1), false),
     ] {
-        let filter = RowFilter { pid, device };
+        let filter = RowFilter {
+            pid,
+            device,
+            ..RowFilter::default()
+        };
         assert_eq!(
             filter.includes(of, on),
             is_included,
@@ -64,7 +68,10 @@ const OVERHEAD_ROWS: &str = "
 #[test]
 fn overheads_have_their_kind_by_name() {
     let found = |pid| {
-        let filter = RowFilter { pid, device: None };
+        let filter = RowFilter {
+            pid,
+            ..RowFilter::default()
+        };
         let found = activities(OVERHEAD_ROWS, filter);
         let row = |activity: Activity| match activity.record {
             ActivityRecord::Overhead(r) => {
@@ -120,7 +127,7 @@ fn calls_are_those_of_the_runtime_and_the_driver() {
     assert_eq!(rows.collect::<Vec<_>>(), expected);
     let filter = RowFilter {
         pid: Some(7),
-        device: None,
+        ..RowFilter::default()
     };
     assert_eq!(activities(sql, filter).len(), 2);
 }
@@ -136,7 +143,10 @@ fn ranges_have_a_start_and_an_end_of_one_number() {
             (14, 15, 61, T1, 'unknown', NULL, 1), (NULL, 15, 59, T1, 'none', NULL, 1),
             (14, 15, 59, NULL, 'none', NULL, 1), (30, 31, 59, T2, 'push', NULL, 1);";
     let found = |pid| {
-        let filter = RowFilter { pid, device: None };
+        let filter = RowFilter {
+            pid,
+            ..RowFilter::default()
+        };
         let found = activities(sql, filter);
         let rows = found.iter().map(|activity| match activity.record {
             ActivityRecord::Marker(r) => {
@@ -229,7 +239,7 @@ fn shown(activity: &Activity) -> String {
 fn work_is_in_the_order_of_its_start() {
     let filter = RowFilter {
         pid: Some(999),
-        device: None,
+        ..RowFilter::default()
     };
     let found = activities(WORK_ROWS, filter);
     let unknown = wire::UNKNOWN_ID;
@@ -249,8 +259,8 @@ fn work_is_in_the_order_of_its_start() {
     let kernels = names.flatten().collect::<Vec<_>>();
     assert_eq!(kernels, ["kernel", "kernel"]);
     let on_device = RowFilter {
-        pid: None,
         device: Some(1),
+        ..RowFilter::default()
     };
     assert_eq!(activities(WORK_ROWS, on_device).len(), 1);
     let ours = format!("{WORK_ROWS} CREATE TABLE GPUPROBE_META (key, val);");

@@ -10,8 +10,8 @@ use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::WallClock;
 
 use super::raw;
+use crate::gpu_rows::RowFilter;
 use crate::log;
-use crate::memory_rows::CallFilter;
 use crate::source::{Counts, Source, Take};
 use crate::{Database, Session, row};
 
@@ -109,7 +109,7 @@ impl Source for LogReader<'_> {
         true
     }
 
-    fn play(&self, _: CallFilter, take: &mut Take<'_>) -> Result<Counts> {
+    fn play(&self, _: RowFilter, take: &mut Take<'_>) -> Result<Counts> {
         let selected = self.database.select(LOG, "entries", "ORDER BY seq")?;
         let Some(mut statement) = selected else {
             return Ok(Counts::default());

@@ -60,7 +60,7 @@ fn database(sql: &str) -> (tempfile::TempDir, Database) {
 fn read_some(
     database: &Database,
     at_most: Option<usize>,
-    filter: CallFilter,
+    filter: RowFilter,
 ) -> (Vec<String>, Counts) {
     let mut items = Vec::new();
     let mut take = |item| {
@@ -76,7 +76,7 @@ fn read_some(
 
 fn read(sql: &str) -> Vec<String> {
     let (_folder, database) = database(&format!("{TABLES}{sql}"));
-    read_some(&database, None, CallFilter::default()).0
+    read_some(&database, None, RowFilter::default()).0
 }
 
 const RUNTIME: i64 = 0;
@@ -150,8 +150,9 @@ fn calls_are_counted_by_function_and_result() {
         (50, 60, RUNTIME, 8, 0, 1, "NULL", 0),
     ]) + &events(P, &[(10, 0)]);
     let counted = |pid, from_ns, to_ns| {
-        let filter = CallFilter {
+        let filter = RowFilter {
             pid,
+            device: None,
             from_ns,
             to_ns,
         };
@@ -186,10 +187,10 @@ fn invalid_rows_are_counted() {
         }
         Ok(ControlFlow::Continue(()))
     };
-    let (_, malformed) = each(&database, CallFilter::default(), &mut take).unwrap();
+    let (_, malformed) = each(&database, RowFilter::default(), &mut take).unwrap();
     assert_eq!(malformed, 3);
     let (_folder, none) = self::database("");
-    let error = each(&none, CallFilter::default(), &mut take).unwrap_err();
+    let error = each(&none, RowFilter::default(), &mut take).unwrap_err();
     assert!(error.to_string().contains("--cuda-memory-usage=true"));
     let free = MemoryRow {
         start_ns: 1,
@@ -240,7 +241,7 @@ fn a_recording_has_ends_and_events_without_a_call() {
     ];
     assert_eq!(items, expected);
     let (_folder, database) = database(&format!("{TABLES}{sql}"));
-    let (items, calls) = read_some(&database, Some(2), CallFilter::default());
+    let (items, calls) = read_some(&database, Some(2), RowFilter::default());
     assert_eq!(
         items,
         ["20 valid 1 5", "20 invalid - -", "end 0 25", "end 0 70"]
@@ -249,7 +250,7 @@ fn a_recording_has_ends_and_events_without_a_call() {
     let (_folder, only_ends) = self::database(&format!(
         "CREATE TABLE GPUPROBE_ENDS (correlationId, globalPid, t0); {ours}{ends}"
     ));
-    let (items, _) = read_some(&only_ends, None, CallFilter::default());
+    let (items, _) = read_some(&only_ends, None, RowFilter::default());
     assert_eq!(items, ["end 0 25", "end 0 70"]);
 }
 
@@ -279,7 +280,7 @@ fn nothing_is_taken_after_a_break_or_an_error() {
     let ends = format!("INSERT INTO GPUPROBE_ENDS VALUES (0, {P}, 2), (0, {P}, 19000);");
     let sql = format!("{TABLES}{}{ends}", events(P, &many));
     let (_folder, database) = database(&sql);
-    let (items, _) = read_some(&database, Some(5), CallFilter::default());
+    let (items, _) = read_some(&database, Some(5), RowFilter::default());
     assert_eq!(items.len(), 6);
     assert_eq!([&items[2], &items[5]], ["end 0 2", "end 0 19000"]);
     let mut count = 0;
@@ -288,6 +289,6 @@ fn nothing_is_taken_after_a_break_or_an_error() {
         anyhow::ensure!(count < 3, "no more");
         Ok(ControlFlow::Continue(()))
     };
-    let error = each(&database, CallFilter::default(), &mut failing).unwrap_err();
+    let error = each(&database, RowFilter::default(), &mut failing).unwrap_err();
     assert_eq!((error.to_string().as_str(), count), ("no more", 3));
 }
