@@ -68,7 +68,7 @@ impl Incidents {
                 let used = gpu_use(incident, usage, &sink.host_info);
                 sink.input_recorder
                     .note(LogNote::Incident(id, used.clone()));
-                sink.state.ledger.set_incident_use(id, used);
+                sink.state.ledger.incidents.learn(id, used);
             }
             self.open.insert(id, Told::Nothing(Instant::now()));
         }

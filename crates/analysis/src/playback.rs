@@ -25,6 +25,7 @@ use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::explain::Explain;
+use gpuprobe_report::verdict::Verdict;
 use gpuprobe_report::{
     GroupBy, History, Options, ProcessDetail, Report, ReportSources, ReportWriter, View,
     WorstVerdicts, records,
@@ -105,8 +106,8 @@ impl ReplayMoment {
         self.make(&options).explain
     }
 
-    /// The worst verdicts on the call sites of processes, as words, by process id.
-    pub fn verdicts(&mut self) -> Arc<HashMap<u32, &'static str>> {
+    /// The worst verdicts on the call sites of processes, by process id.
+    pub fn verdicts(&mut self) -> Arc<HashMap<u32, Verdict>> {
         let options = self.options(self.player.modes);
         let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
         self.worst_verdicts.update(ledger, &options, symbols)

@@ -39,8 +39,6 @@ pub(super) struct NewAllocation {
     pub(super) place: AllocationPlace,
     /// Slot of the context or pool that the memory belongs to.
     pub(super) slot: u8,
-    /// Context number; see [`Allocation::context`].
-    pub(super) context: u16,
 }
 
 /// Where memory is allocated: on a device or on the host.
@@ -81,7 +79,7 @@ impl Allocation {
                 AllocationPlace::Host => HOST,
                 AllocationPlace::Unknown => NO_DEVICE,
             },
-            context: new.context,
+            context: 0,
         }
     }
 
@@ -159,7 +157,7 @@ mod tests {
                 (AllocationPlace::Host, None),
                 (AllocationPlace::Unknown, None),
             ] {
-                let packed = Allocation::new(&NewAllocation {
+                let mut packed = Allocation::new(&NewAllocation {
                     address: 0x7f00_0000_1000,
                     size_bytes: u64::MAX,
                     end_ns: 5,
@@ -170,8 +168,8 @@ mod tests {
                     space,
                     place,
                     slot: 254,
-                    context: 65_000,
                 });
+                packed.context = 65_000;
                 assert_eq!((packed.kind(), packed.space()), (kind, space));
                 assert_eq!((packed.tid(), packed.slot()), (70_000, 254));
                 assert_eq!((packed.device(), packed.row), (device, 300));

@@ -90,7 +90,6 @@ impl Process {
             space: call.function.kind.space(),
             place: call.device.into(),
             slot: self.contexts.slot(call.context),
-            context: 0,
         }
     }
 
@@ -104,12 +103,11 @@ impl Process {
             AllocationPlace::Host | AllocationPlace::Unknown => 0,
         };
         let is_made = call.context != CONTEXT_UNKNOWN && new.space != AddressSpace::Physical;
-        let context = if is_made && here == Some(there) {
-            call.context
-        } else {
-            0
-        };
-        self.add(Allocation::new(&NewAllocation { context, ..new }));
+        let mut allocation = Allocation::new(&new);
+        if is_made && here == Some(there) {
+            allocation.context = call.context;
+        }
+        self.add(allocation);
     }
 
     fn allocate(&mut self, call: &Call, shared: Option<Export>) -> Effect {

@@ -58,15 +58,11 @@ pub struct MemoryOrigin {
 pub struct TensorChange {
     /// Device index as CUDA numbers it in the process.
     pub device: u16,
-    /// Index of the allocator's function in the function table.
-    pub row: u16,
     /// The block handed out.
     pub allocated: Option<Allocation>,
     /// The block taken back, or whose address was handed out again.
     pub freed: Option<Allocation>,
-    /// Bytes handed out.
-    pub allocated_bytes: u64,
-    /// Those of blocks that were not seen to be handed out.
+    /// Bytes of blocks that were not seen to be handed out.
     pub bytes_from_before: u64,
     /// Bytes reserved from CUDA.
     pub reserved_bytes: u64,

@@ -49,7 +49,6 @@ impl Ledger {
                 space: event.space,
                 place: AllocationPlace::from(event.device),
                 slot: u8::MAX,
-                context: 0,
             };
             if let Some(name) = &event.variable {
                 let name = Some(name.to_string());

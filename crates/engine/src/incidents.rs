@@ -11,7 +11,7 @@ mod incident;
 #[cfg(test)]
 mod tests;
 
-pub use incident::{GivenUp, Incident, IncidentOutcome, IncidentRow, MemoryRequest};
+pub use incident::{Incident, IncidentOutcome, IncidentRow, MemoryRequest};
 use std::collections::VecDeque;
 
 use super::process::Process;
@@ -112,7 +112,7 @@ impl Incidents {
             return;
         };
         let (pid, tid, time_ns) = (call.pid, call.tid, call.end_ns);
-        let asked = MemoryRequest::of(call, process);
+        let asked = MemoryRequest::of(call);
         self.refused_calls += 1;
         let open = self.open_of(pid, tid);
         if let Some(known) = open.and_then(|id| self.get_mut(id))
@@ -186,14 +186,16 @@ impl Incidents {
                 known
             }
             None => {
-                let asked = MemoryRequest::reported(oom, process);
+                let asked = MemoryRequest::reported(oom);
                 match self.begin(process, processes, (oom.tid, oom.time_ns), asked) {
                     Some(begun) => begun,
                     None => return,
                 }
             }
         };
-        known.given_up = Some(GivenUp::of(oom, process));
+        let stack = || process.sites.stack(oom.stack).cloned();
+        known.stack = known.stack.take().or_else(stack);
+        known.given_up = Some(*oom);
         known.settle(IncidentOutcome::Failed, oom.time_ns);
         let row = known.row();
         self.changed.push(row);

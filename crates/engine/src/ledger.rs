@@ -16,7 +16,7 @@ use super::change::{Change, Changes};
 use super::ended::{self, EndedProcesses, Forgotten};
 use super::imports::{Export, Exporter};
 use super::incidents::{self, Incidents};
-use super::limits::{Dropped, LedgerLimits};
+use super::limits::LedgerLimits;
 use super::process::Process;
 use super::process_table::ProcessTable;
 use super::totals::MemorySums;
@@ -24,7 +24,7 @@ use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, KindSet, MemoryKind, Op};
 use gpuprobe_model::event::{Call, Event, Task};
 use gpuprobe_model::stack::CallStack;
-use gpuprobe_model::{GpuUse, UserLoss};
+use gpuprobe_model::{Lost, UserLoss};
 
 /// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug, Default)]
@@ -185,7 +185,7 @@ impl Ledger {
     }
 
     /// What was dropped because it would have taken too much time or memory.
-    pub fn left_out(&self) -> Dropped {
+    pub fn left_out(&self) -> Lost {
         self.limits.left_out
     }
 
@@ -318,12 +318,8 @@ impl Ledger {
         self.peaks = self.peaks.wrapping_add(1);
     }
 
-    /// Ends `pid`, for which no exit event was seen.
-    pub fn end_unseen(&mut self, pid: u32) {
-        self.end_at(pid, None);
-    }
-
-    pub(super) fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
+    /// Ends `pid`; without a time, its exit was not seen.
+    pub fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
         self.incidents.end(pid, time_ns);
         self.record_incidents();
         let Some(mut process) = self.processes.remove(pid) else {
@@ -349,11 +345,6 @@ impl Ledger {
     fn end(&mut self, task: &Task) {
         self.processes.drop_early_stacks(task.pid);
         self.end_at(task.pid, Some(task.time_ns));
-    }
-
-    /// Sets the memory use of the GPU of incident `id`, from NVML.
-    pub fn set_incident_use(&mut self, id: u64, gpu: GpuUse) {
-        self.incidents.learn(id, gpu);
     }
 
     /// Updates incidents with a call that has returned: a failed request, or a successful one of a

@@ -42,8 +42,6 @@ pub use gpuprobe_model::identity::Identity;
 pub use incidents::{Incident, IncidentRow, Incidents};
 pub use launches::Launches;
 pub use ledger::{Counts, Ledger};
-pub use limits::Dropped;
-pub use live::{AllocationOrder, TopN};
 pub use process::{Process, TracedThread};
 pub use sites::{CallSite, Sites};
 pub use tensors::{Allocator, TensorAllocators};
@@ -160,10 +158,7 @@ impl State {
 
     /// Adds what was dropped here for lack of room to `lost`.
     pub fn add_left_out(&self, lost: &mut Lost) {
-        let dropped = self.ledger.left_out();
-        lost.memory += dropped.calls;
-        lost.tensors += dropped.tensors;
-        lost.stacks += dropped.stacks;
+        lost.merge(self.ledger.left_out());
         lost.names += self.launches.names_left_out;
     }
 

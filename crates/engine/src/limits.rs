@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::process::Process;
 use gpuprobe_cuda::Op;
-use gpuprobe_model::UserLoss;
+use gpuprobe_model::{Lost, UserLoss};
 
 /// Units of all processes: 2.2 GiB.
 const MAX_UNITS: usize = 1 << 25;
@@ -40,40 +40,21 @@ pub(super) fn takes_room(op: Op) -> bool {
     )
 }
 
-/// Numbers of what was dropped for lack of room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// Calls and graph nodes.
-    pub calls: u64,
-    /// Tensors.
-    pub tensors: u64,
-    /// Call stacks.
-    pub stacks: u64,
-}
-
-impl Dropped {
-    fn add(&mut self, more: Self) {
-        self.calls += more.calls;
-        self.tensors += more.tensors;
-        self.stacks += more.stacks;
-    }
-}
-
 /// The limit on the ledger's memory, and what it has left out.
 #[derive(Debug)]
 pub(super) struct LedgerLimits {
     /// Of all processes.
-    pub(super) left_out: Dropped,
+    pub(super) left_out: Lost,
     most: usize,
     units: usize,
     /// By user and process, if it is counted by itself: its name, and how much.
-    lost: HashMap<(u32, Option<u32>), (Option<String>, Dropped)>,
+    lost: HashMap<(u32, Option<u32>), (Option<String>, Lost)>,
 }
 
 impl Default for LedgerLimits {
     fn default() -> Self {
         Self {
-            left_out: Dropped::default(),
+            left_out: Lost::default(),
             most: MAX_UNITS,
             units: 0,
             lost: HashMap::new(),
@@ -97,7 +78,7 @@ impl LedgerLimits {
         let units = process.kept();
         self.change(mem::replace(&mut process.units, units), units);
         let left_out = process.take_all_left_out();
-        if left_out != Dropped::default() {
+        if left_out.any() {
             self.lose(process, left_out);
         }
         done
@@ -110,8 +91,8 @@ impl LedgerLimits {
 
     /// So much was left out of a process.
     #[cold]
-    fn lose(&mut self, process: &Process, left_out: Dropped) {
-        self.left_out.add(left_out);
+    fn lose(&mut self, process: &Process, left_out: Lost) {
+        self.left_out.merge(left_out);
         let Some(uid) = process.uid else {
             return;
         };
@@ -119,25 +100,22 @@ impl LedgerLimits {
         let is_full = self.lost.len() >= MAX_LOSERS && !self.lost.contains_key(&key);
         let key = if is_full { (uid, None) } else { key };
         let comm = process.comm.clone().filter(|_| !is_full);
-        let (_, sum) = self.lost.entry(key).or_insert((comm, Dropped::default()));
-        sum.add(left_out);
+        let (_, sum) = self.lost.entry(key).or_insert((comm, Lost::default()));
+        sum.merge(left_out);
     }
 
     /// What was dropped, by process and key of [`gpuprobe_model::Lost`].
     pub(super) fn lost(&self) -> impl Iterator<Item = UserLoss> {
         let all = self.lost.iter().flat_map(|(&(uid, pid), (comm, lost))| {
-            [
-                ("memory", lost.calls),
-                ("tensors", lost.tensors),
-                ("stacks", lost.stacks),
-            ]
-            .map(|(what, count)| UserLoss {
-                uid,
-                pid,
-                comm: comm.clone(),
-                what: what.to_owned(),
-                count,
-            })
+            lost.by_name()
+                .into_iter()
+                .map(move |(what, count)| UserLoss {
+                    uid,
+                    pid,
+                    comm: comm.clone(),
+                    what,
+                    count,
+                })
         });
         all.filter(|loss| loss.count > 0)
     }

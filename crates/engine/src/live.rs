@@ -2,7 +2,6 @@
 //!
 //! They are in shards: to let one table of ten million grow takes longer than the event ring lasts.
 
-use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::mem;
 
@@ -139,78 +138,11 @@ impl LiveSet {
     }
 }
 
-/// Order in which allocations are listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AllocationOrder {
-    /// Larger first; among equal sizes, older first.
-    Size,
-    /// Older first; among equal ages, larger first.
-    Age,
-}
-
-/// Sort key: the allocation listed first has the highest rank.
-type Rank = (u64, u64, u64);
-
-impl AllocationOrder {
-    fn rank(self, allocation: &Allocation) -> Rank {
-        let (bytes, age) = (allocation.size_bytes, !allocation.end_ns);
-        match self {
-            Self::Size => (bytes, age, !allocation.address),
-            Self::Age => (age, bytes, !allocation.address),
-        }
-    }
-}
-
-/// The first few of many allocations.
-#[derive(Clone, Debug)]
-pub struct TopN<'a> {
-    count: usize,
-    by: AllocationOrder,
-    kept: BTreeMap<Rank, &'a Allocation>,
-    /// What ranks no higher is not among the first.
-    least: Rank,
-}
-
-impl<'a> TopN<'a> {
-    /// To keep the first `count` allocations in the order `by`.
-    pub fn new(count: usize, by: AllocationOrder) -> Self {
-        Self {
-            count,
-            by,
-            kept: BTreeMap::new(),
-            least: Rank::default(),
-        }
-    }
-
-    /// Keeps `allocation` if it is among the first.
-    pub fn offer(&mut self, allocation: &'a Allocation) {
-        let rank = self.by.rank(allocation);
-        if rank <= self.least || self.count == 0 {
-            return;
-        }
-        self.kept.insert(rank, allocation);
-        if self.kept.len() > self.count {
-            self.kept.pop_first();
-            self.least = *self
-                .kept
-                .first_key_value()
-                .map_or(&rank, |(least, _)| least);
-        }
-    }
-
-    /// The allocations that were kept, in order.
-    pub fn into_sorted(self) -> Vec<&'a Allocation> {
-        self.kept.into_values().rev().collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::allocation::{AllocationPlace, NewAllocation, key};
     use gpuprobe_cuda::{AddressSpace, MemoryKind};
-    use proptest::prelude::*;
-    use std::cmp::Reverse;
 
     fn allocation(address: u64, end_ns: u64) -> Allocation {
         Allocation::new(&NewAllocation {
@@ -224,7 +156,6 @@ mod tests {
             space: AddressSpace::Device,
             place: AllocationPlace::Unknown,
             slot: 0,
-            context: 0,
         })
     }
 
@@ -254,7 +185,6 @@ mod tests {
                 space: AddressSpace::Device,
                 place: AllocationPlace::Unknown,
                 slot: 0,
-                context: 0,
             }));
         }
         assert!(live.frees_in_flight() <= 1 << 16);
@@ -294,33 +224,5 @@ mod tests {
         }
         assert_eq!((live.len(), live.iter().count()), (300_000, 300_000));
         assert!(capacity < 600_000, "{capacity}");
-    }
-
-    proptest! {
-        #[test]
-        fn the_first_allocations_match_a_sort(
-            sizes in prop::collection::vec((1u64..20, 0u64..20), 0..200),
-            count in 0usize..30,
-        ) {
-            let new = |(address, &(size_bytes, end_ns)): (u64, &(u64, u64))| {
-                let mut new = allocation(address, end_ns);
-                new.size_bytes = size_bytes;
-                new
-            };
-            let all: Vec<_> = (0..).zip(&sizes).map(new).collect();
-            for by in [AllocationOrder::Size, AllocationOrder::Age] {
-                let mut sorted: Vec<_> = all.iter().collect();
-                sorted.sort_by_key(|a| match by {
-                    AllocationOrder::Size => (Reverse(a.size_bytes), a.end_ns, Reverse(0)),
-                    AllocationOrder::Age => (Reverse(0), a.end_ns, Reverse(a.size_bytes)),
-                });
-                for count in [count, usize::MAX] {
-                    let mut first = TopN::new(count, by);
-                    all.iter().for_each(|allocation| first.offer(allocation));
-                    let expected = &sorted[..count.min(sorted.len())];
-                    prop_assert_eq!(&first.into_sorted()[..], expected);
-                }
-            }
-        }
     }
 }

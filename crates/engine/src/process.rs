@@ -10,7 +10,6 @@ use super::change::{Change, Changes, MemoryOrigin};
 use super::contexts::ProcessContexts;
 use super::graphs::Graphs;
 use super::imports::Exporter;
-use super::limits::Dropped;
 use super::live::LiveSet;
 use super::physical::{PhysicalAllocation, PhysicalMemory};
 use super::pools::{PoolAccount, PoolAccounts};
@@ -20,6 +19,7 @@ use super::tensors::{Allocator, TensorAllocators};
 use super::totals::{MemorySums, ProcessTotals, Total};
 use super::{Allocation, Identity};
 use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
+use gpuprobe_model::Lost;
 use gpuprobe_model::event::Task;
 
 /// A thread that has called a traced function.
@@ -445,16 +445,17 @@ impl Process {
     }
 
     /// Numbers of drops since the last call.
-    pub(super) fn take_all_left_out(&mut self) -> Dropped {
+    pub(super) fn take_all_left_out(&mut self) -> Lost {
         let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
         for blocks in self.tensors.blocks_mut() {
             tensors += std::mem::take(&mut blocks.left_out);
             stacks += blocks.sites.take_left_out();
         }
-        Dropped {
-            calls: std::mem::take(&mut self.left_out),
+        Lost {
+            memory: std::mem::take(&mut self.left_out),
             tensors,
             stacks,
+            ..Lost::default()
         }
     }
 }

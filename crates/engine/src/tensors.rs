@@ -243,10 +243,8 @@ impl Allocator {
     fn change(&self, [allocated, freed]: [Option<Allocation>; 2]) -> TensorChange {
         TensorChange {
             device: self.device,
-            row: self.row,
             allocated,
             freed,
-            allocated_bytes: self.allocated_bytes,
             bytes_from_before: self.bytes_from_before(),
             reserved_bytes: self.reserved_bytes,
         }
@@ -289,7 +287,6 @@ impl Allocator {
             space: AddressSpace::Device,
             place: AllocationPlace::Device(self.device),
             slot: 0,
-            context: 0,
         });
         let old = self.blocks.add(block);
         self.forget_request(tensor.address);

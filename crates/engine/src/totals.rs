@@ -152,7 +152,6 @@ mod tests {
             space: kind.space(),
             place: AllocationPlace::from(device),
             slot: 0,
-            context: 0,
         })
     }
 

@@ -25,6 +25,11 @@ macro_rules! lost {
                 vec![$((self.$name, $words),)*]
             }
 
+            /// Adds the counters of `more`.
+            pub fn merge(&mut self, more: Self) {
+                $(self.$name += more.$name;)*
+            }
+
             /// The counters with these names; others are left out.
             pub fn from_names(named: &BTreeMap<String, u64>) -> Self {
                 let count = |name| named.get(name).copied().unwrap_or(0);

@@ -188,7 +188,7 @@ impl Player {
         }
         match note {
             answer if answer.is_answer() => self.answers.0.borrow_mut().push(answer),
-            LogNote::Vanished(pid) => self.state.ledger.end_unseen(pid),
+            LogNote::Vanished(pid) => self.state.ledger.end_at(pid, None),
             LogNote::Lost(lost) => self.lost = lost,
             LogNote::Report(mark) => return Played::Report(mark),
             LogNote::Stack(pid, number, stack) => {
@@ -199,7 +199,7 @@ impl Player {
             }
             LogNote::Function(number, name) => self.symbols.insert_function(number, name),
             LogNote::Module(module, path) => self.symbols.insert_module(module, &path),
-            LogNote::Incident(id, used) => self.state.ledger.set_incident_use(id, used),
+            LogNote::Incident(id, used) => self.state.ledger.incidents.learn(id, used),
             _ => {}
         }
         Played::Nothing

@@ -172,7 +172,7 @@ fn title(process: &ProcessReport, memleak: &Memleak) -> String {
         let model = gpu.map_or(String::new(), |gpu| format!(" ({})", printable(&gpu.name)));
         title += &format!("{before} GPU {index}{model}");
     }
-    let live = size(process.live.live_bytes);
+    let live = size(process.live.gpu.bytes);
     title += &match process.nvml {
         Some(nvml) => format!(
             ": {} used, of it {live} explained by call sites",
@@ -263,10 +263,10 @@ fn of_nvml(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<V
 }
 
 fn imported(process: &ProcessReport) -> Option<VerdictReport> {
-    let (bytes, count) = (
-        process.live.imported_bytes,
-        process.live.imported_allocations,
-    );
+    let Total {
+        bytes,
+        allocations: count,
+    } = process.live.imported;
     let said = format!("{} of other processes", amount(bytes, count));
     let exporters = process.imported_from.iter().map(|(who, sum)| {
         let (bytes, program) = (size(sum.bytes), who.program());
@@ -292,8 +292,7 @@ fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
             by_owner.len() - 1
         });
         let (_, sum, created) = &mut by_owner[index];
-        sum.bytes += site.live.live_bytes;
-        sum.allocations += site.live.live_allocations;
+        sum.merge(site.live.gpu);
         *created += site.alloc_calls;
     }
     let said = by_owner.into_iter().map(|(owner, live, created)| {
@@ -435,7 +434,10 @@ fn judged_site(
     site: &SiteReport,
     device: Option<u16>,
 ) -> Option<VerdictReport> {
-    let found = site.judgement.as_ref().filter(|_| site.live.bytes() > 0)?;
+    let found = site
+        .judgement
+        .as_ref()
+        .filter(|_| site.live.all().bytes > 0)?;
     let verdict = match found.is_leak() || !process.exited {
         true => found.verdict,
         false => Verdict::NeverFreed,
@@ -445,7 +447,10 @@ fn judged_site(
         [MemoryKind::Vmm] => "VMM handle",
         _ => "allocation",
     };
-    let (bytes, count) = (site.live.bytes(), site.live.allocations());
+    let Total {
+        bytes,
+        allocations: count,
+    } = site.live.all();
     let held = format!("{} in {}", size(bytes), plural(count, thing));
     let (stay, span) = (plural(found.blocks, thing), seconds(found.span_ns));
     let usual = found.usual_age_ns.map(seconds);

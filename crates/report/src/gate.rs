@@ -15,10 +15,11 @@ use serde::Deserialize;
 
 use crate::code::allocators::down_to_start;
 use crate::compare::Comparison;
-use crate::memleak::{LiveMemory, Memleak, ProcessReport, SiteReport};
+use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::site_key::SiteKey;
 use crate::{GroupBy, Options, View, label, owners};
 use gpuprobe_cuda::{Belongs, MemoryKind};
+use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict::{Judgement, Verdict};
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
@@ -310,11 +311,10 @@ fn never_freed(memleak: &Memleak, is_of_file: bool) -> Vec<Leak> {
 }
 
 /// Memory of the GPU and of the host.
-fn amount(live: &LiveMemory) -> Total {
-    Total {
-        bytes: live.live_bytes.saturating_add(live.host_bytes),
-        allocations: live.live_allocations + live.host_allocations,
-    }
+fn amount(live: &MemorySums) -> Total {
+    let mut sum = live.gpu;
+    sum.merge(live.host);
+    sum
 }
 
 fn leak_at(process: &ProcessReport, site: &SiteReport, is_tensor: bool) -> Leak {
@@ -486,9 +486,12 @@ mod tests {
         });
         let site = SiteReport {
             owner: "libx.so".to_owned(),
-            live: LiveMemory {
-                live_allocations: 1,
-                ..LiveMemory::default()
+            live: MemorySums {
+                gpu: Total {
+                    bytes: 0,
+                    allocations: 1,
+                },
+                ..MemorySums::default()
             },
             ..SiteReport::default()
         };

@@ -10,13 +10,14 @@ use serde::Serialize;
 use gpuprobe_engine::Ledger;
 use gpuprobe_engine::incidents::{HeldByProcess, HeldSite, Incident};
 use gpuprobe_engine::tensors::Fragmentation;
+use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::{CallStack, Frame, Location, NoSymbols, Symbolize};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_model::{GpuMemory, Total};
 
 use crate::label::{label, labels};
-use crate::memleak::{LiveByKind, LiveMemory, Omitted, shown, side};
+use crate::memleak::{LiveByKind, Omitted, live, shown, side};
 use crate::owners::{self, OwnerReport, Owners, UNKNOWN};
 use crate::public::hide_in_site;
 use crate::site_key::{SiteKey, place};
@@ -88,8 +89,8 @@ pub struct IncidentReport {
     /// Bytes of it that the process used, as NVML says.
     pub used_bytes: Option<u64>,
     /// Memory that the process held.
-    #[serde(flatten)]
-    pub live: LiveMemory,
+    #[serde(flatten, serialize_with = "live")]
+    pub live: MemorySums,
     /// The GPU memory among that on the device that was asked, if it is known which.
     pub device_bytes: Option<u64>,
     /// Memory that it held, by kind.
@@ -284,7 +285,7 @@ pub fn report(
         symbols,
     };
     let (asked, held) = (&incident.asked, &incident.held);
-    let (frames, complete) = reader.frames(stack_of(incident));
+    let (frames, complete) = reader.frames(incident.stack.as_deref());
     let device = incident.device();
     let identity = &incident.identity;
     let known = device.map_or_else(Default::default, |device| identity.device(device));
@@ -326,7 +327,7 @@ pub fn report(
             memory,
         }),
         used_bytes: used.map(|used| used.bytes),
-        live: LiveMemory::from(held.sums),
+        live: held.sums,
         device_bytes: held.on_device.map(|total| total.bytes),
         kinds: LiveByKind(held.kinds.clone()),
         owners: owners_of(held, symbols),
@@ -335,13 +336,6 @@ pub fn report(
         pytorch: pytorch(incident, &reader),
         others: others(incident),
     }
-}
-
-/// The call stack of the request. PyTorch's own says more than that of the segment that it asked for.
-fn stack_of(incident: &Incident) -> Option<&CallStack> {
-    let given_up = incident.given_up.as_ref();
-    let given_up = given_up.and_then(|one| one.stack.as_deref());
-    incident.asked.stack.as_deref().or(given_up)
 }
 
 /// Whose it is: what is at the call sites that are kept, and the rest.

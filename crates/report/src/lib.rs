@@ -62,7 +62,6 @@ use records::PerRecordLine;
 pub use history::History;
 pub use options::{GroupBy, Options, ProcessDetail, SortBy, View};
 pub use verdict::WorstVerdicts;
-pub use verdict::{rank as verdict_rank, word as verdict_word, word_tone as verdict_tone};
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.
 pub const SCHEMA: u32 = 2;

@@ -44,9 +44,9 @@ pub fn sites(
         .filter(|(_, site)| has_host || !site.kinds.iter().all(is_host))
         .collect();
     all.sort_by_key(|(_, site)| {
-        let (bytes, count) = (site.live.bytes(), site.live.allocations());
-        let first = sort.first(count, u64::MAX - site.ages_ns.0);
-        (first, Reverse(bytes), Reverse(count))
+        let all = site.live.all();
+        let first = sort.first(all.allocations, u64::MAX - site.ages_ns.0);
+        (first, Reverse(all.bytes), Reverse(all.allocations))
     });
     all
 }

@@ -202,7 +202,7 @@ impl Metrics {
     fn add_memory(&mut self, all: &mut ProcessesSeries, report: &Report, memleak: &Memleak) {
         let most = self.scope.limits.sites;
         for process in memleak.processes.iter().filter(|process| !process.exited) {
-            let (pid, bytes) = (process.who.pid, process.live.live_bytes);
+            let (pid, bytes) = (process.who.pid, process.live.gpu.bytes);
             let mut series = SeriesSet::new(process_labels(process));
             series.add_memory(process, memleak);
             if !process.traced {
@@ -381,10 +381,10 @@ impl SeriesSet {
     }
 
     fn add_sites(&mut self, metric: &'static str, sites: &[SiteReport]) {
-        for site in sites.iter().filter(|site| site.live.live_bytes > 0) {
+        for site in sites.iter().filter(|site| site.live.gpu.bytes > 0) {
             let (name, owner) = (clean_name(&site.label), clean_name(&site.owner));
             let labels = vec![("site", name), ("owner", owner)];
-            self.add(metric, labels, site.live.live_bytes);
+            self.add(metric, labels, site.live.gpu.bytes);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::{Allocation, AllocationOrder, Process};
+use gpuprobe_engine::{Allocation, Process};
 use gpuprobe_model::link::PcieLink;
 
 /// Options of a report.
@@ -195,14 +195,6 @@ impl SortBy {
             Self::Bytes => (0, Reverse(0)),
             Self::Count => (0, Reverse(allocations)),
             Self::Age => (oldest_ns, Reverse(0)),
-        }
-    }
-
-    /// Sort order of single allocations.
-    pub fn of_allocations(self) -> AllocationOrder {
-        match self {
-            Self::Bytes | Self::Count => AllocationOrder::Size,
-            Self::Age => AllocationOrder::Age,
         }
     }
 }

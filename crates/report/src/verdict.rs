@@ -1,11 +1,11 @@
-//! Verdicts in a few words, for tables.
+//! Verdicts for tables.
 
 use std::collections::HashMap;
-pub use std::sync::Arc;
+use std::sync::Arc;
 
-pub use gpuprobe_engine::verdict::{Severity, Verdict};
+pub use gpuprobe_engine::verdict::{Judgement, Severity, Verdict};
 
-use gpuprobe_engine::verdict::{Confidence, Judgement};
+use gpuprobe_engine::verdict::Confidence;
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::stack::Symbolize;
 use gpuprobe_os::color::Tone;
@@ -13,20 +13,9 @@ use gpuprobe_os::color::Tone;
 use crate::memleak::{Holder, judge_largest};
 use crate::{Options, View};
 
-/// A verdict in a few words, for a table; empty if the confidence is too low.
-pub fn word(judgement: &Judgement) -> &'static str {
-    judgement.shown().map_or("", Verdict::name)
-}
-
-/// How much a verdict matters, by its word: the smaller, the more.
-pub fn rank(word: &str) -> usize {
-    Verdict::by_name(word).map_or(usize::MAX, |verdict| verdict as usize)
-}
-
-/// Tone of a verdict in a table, by its word.
-pub fn word_tone(word: &str) -> Option<Tone> {
-    let verdict = Verdict::by_name(word)?;
-    Some(tone(verdict.severity(Confidence::Likely)))
+/// Tone of a verdict in a table.
+pub fn tone_of(verdict: Verdict) -> Tone {
+    tone(verdict.severity(Confidence::Likely))
 }
 
 /// Tone of a severity.
@@ -49,27 +38,27 @@ const SITES: usize = 20;
 #[derive(Debug, Default)]
 pub struct WorstVerdicts {
     judged_ns: Option<u64>,
-    words: Arc<HashMap<u32, &'static str>>,
+    worst: Arc<HashMap<u32, Verdict>>,
 }
 
 impl WorstVerdicts {
-    /// The verdicts, as words, by process id.
+    /// The verdicts by process id.
     pub fn update(
         &mut self,
         ledger: &Ledger,
         options: &Options,
         symbols: &dyn Symbolize,
-    ) -> Arc<HashMap<u32, &'static str>> {
+    ) -> Arc<HashMap<u32, Verdict>> {
         let now_ns = options.now_ns;
         // A recording may be played from an earlier time.
         let is_current = |&judged_ns: &u64| (judged_ns..judged_ns + EVERY_NS).contains(&now_ns);
         if self.judged_ns.filter(is_current).is_none() {
             self.judged_ns = Some(now_ns);
-            let word = |one: &Process| worst(one, options, symbols).map_or("", Verdict::name);
+            let worst = |one: &Process| Some((one.pid, worst(one, options, symbols)?));
             let processes = ledger.processes(options.is_final);
-            self.words = Arc::new(processes.map(|one| (one.pid, word(one))).collect());
+            self.worst = Arc::new(processes.filter_map(worst).collect());
         }
-        Arc::clone(&self.words)
+        Arc::clone(&self.worst)
     }
 }
 

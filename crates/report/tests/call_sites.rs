@@ -116,10 +116,10 @@ proptest! {
         let process = &made.memleak.unwrap().processes[0];
         let sites = process.sites.as_ref().unwrap();
         let left_out = [process.omitted, process.filtered].map(Option::unwrap_or_default);
-        let listed: u64 = sites.iter().map(|site| site.live.live_bytes).sum();
+        let listed: u64 = sites.iter().map(|site| site.live.gpu.bytes).sum();
         let bytes = listed + left_out[0].bytes + left_out[1].bytes;
-        prop_assert_eq!(bytes, process.live.live_bytes);
-        let listed: u64 = sites.iter().map(|site| site.live.live_allocations).sum();
+        prop_assert_eq!(bytes, process.live.gpu.bytes);
+        let listed: u64 = sites.iter().map(|site| site.live.gpu.allocations).sum();
         let allocations = listed + left_out[0].allocations + left_out[1].allocations;
         prop_assert_eq!(allocations, calls.len() as u64);
 
@@ -187,12 +187,12 @@ proptest! {
         let (together, apart) = (build(GroupBy::Stack), build(GroupBy::NativeStack));
         let sum = |process: &ProcessReport| {
             let sites = process.sites.as_ref().unwrap();
-            let listed: u64 = sites.iter().map(|site| site.live.live_bytes).sum();
+            let listed: u64 = sites.iter().map(|site| site.live.gpu.bytes).sum();
             let left = [process.omitted, process.filtered].map(Option::unwrap_or_default);
             listed + left[0].bytes + left[1].bytes
         };
         prop_assert_eq!(sum(&together), sum(&apart));
-        prop_assert_eq!(sum(&together), together.live.live_bytes);
+        prop_assert_eq!(sum(&together), together.live.gpu.bytes);
         // Every site is part of one grouped site, and every allocation is counted once.
         let sites = together.sites.as_ref().unwrap();
         if top.is_none() {
@@ -206,10 +206,10 @@ proptest! {
             }
         }
         for site in sites {
-            prop_assert_eq!(site.alloc_bytes - site.freed_bytes >= site.live.live_bytes, true);
+            prop_assert_eq!(site.alloc_bytes - site.freed_bytes >= site.live.gpu.bytes, true);
             prop_assert!(site.peak.least <= site.peak.most);
             prop_assert!(site.peak.exact().is_some() || site.own_ids.len() > 1);
-            prop_assert!(site.peak.least >= site.live.live_bytes);
+            prop_assert!(site.peak.least >= site.live.gpu.bytes);
         }
     }
 }

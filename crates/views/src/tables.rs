@@ -9,9 +9,9 @@ use std::io::{self, Write};
 
 use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_os::color::Tone;
 use serde_json::Value;
 
+use gpuprobe_report::verdict::Verdict;
 use gpuprobe_report::words::{bar, dimensions, percent, signed_size, time};
 
 /// The value of a column in a row, with its unit, which decides how text and other formats have it.
@@ -25,8 +25,7 @@ pub(crate) enum Cell<'a> {
     Function(&'a str),
     /// A number as text has it, with what belongs to it.
     Words(String),
-    /// A word in a tone.
-    Toned(&'static str, Option<Tone>),
+    Verdict(Verdict),
     Count(u64),
     /// A count that text omits if it is 0.
     Rare(u64),
@@ -65,10 +64,10 @@ fn some<T>(value: Option<T>, cell: fn(T) -> Cell<'static>) -> Cell<'static> {
 impl Cell<'_> {
     /// Whether text aligns it left, as words.
     pub(crate) fn is_words(&self) -> bool {
-        use Cell::{Bar, Function, Kernel, Shape, Text, Toned};
+        use Cell::{Bar, Function, Kernel, Shape, Text, Verdict};
         matches!(
             self,
-            Text(_) | Kernel(_) | Function(_) | Toned(..) | Bar(_) | Shape(_)
+            Text(_) | Kernel(_) | Function(_) | Verdict(_) | Bar(_) | Shape(_)
         )
     }
 
@@ -99,7 +98,7 @@ impl Cell<'_> {
             Self::Text(text) => (&**text).into(),
             Self::Kernel(name) | Self::Function(name) => (*name).into(),
             Self::Words(words) => words.into(),
-            Self::Toned(word, _) => (*word).into(),
+            Self::Verdict(verdict) => verdict.name().into(),
             Self::Count(number) | Self::Rare(number) | Self::Bytes(number) | Self::Ns(number) => {
                 number.to_string().into()
             }

@@ -190,7 +190,7 @@ impl Reading<'_> {
         let vanished: Vec<_> = live.filter(|&pid| !process::is_alive(pid)).collect();
         for pid in vanished {
             sink.input_recorder.note(LogNote::Vanished(pid));
-            ledger.end_unseen(pid);
+            ledger.end_at(pid, None);
         }
     }
 

@@ -226,7 +226,6 @@ impl Process {
                 space: AddressSpace::Device,
                 place: node.device.into(),
                 slot: PRIMARY,
-                context: 0,
             };
             self.enter(call, new);
         }

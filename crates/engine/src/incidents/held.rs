@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::rc::Rc;
 
-use super::{GivenUp, Incident, IncidentOutcome, MemoryRequest};
+use super::{Incident, IncidentOutcome, MemoryRequest};
 use crate::allocation::AllocationPlace;
 use crate::pools;
 use crate::process::Process;
@@ -106,7 +106,7 @@ pub(super) fn asked_bytes(call: &Call) -> Option<u64> {
 
 impl MemoryRequest {
     /// The request that `call` of `process` made.
-    pub(crate) fn of(call: &Call, process: &Process) -> Self {
+    pub(crate) fn of(call: &Call) -> Self {
         let at_host = is_of_host(call);
         Self {
             row: call.row,
@@ -115,13 +115,12 @@ impl MemoryRequest {
             bytes: asked_bytes(call),
             device: call.device.filter(|_| !at_host),
             at_host,
-            stack: process.sites.stack(call.stack).cloned(),
-            stack_number: call.stack,
+            stack: call.stack,
         }
     }
 
     /// The request that `oom` reports as failed, if no failed call was seen.
-    pub(crate) fn reported(oom: &OutOfMemory, process: &Process) -> Self {
+    pub(crate) fn reported(oom: &OutOfMemory) -> Self {
         Self {
             row: oom.row,
             result: None,
@@ -129,21 +128,7 @@ impl MemoryRequest {
             bytes: Some(oom.bytes),
             device: Some(oom.device),
             at_host: false,
-            stack: process.sites.stack(oom.stack).cloned(),
-            stack_number: oom.stack,
-        }
-    }
-}
-
-impl GivenUp {
-    pub(crate) fn of(oom: &OutOfMemory, process: &Process) -> Self {
-        Self {
-            time_ns: oom.time_ns,
-            bytes: oom.bytes,
-            allocated_bytes: oom.allocated_bytes,
-            reserved_bytes: oom.reserved_bytes,
-            device: oom.device,
-            stack: process.sites.stack(oom.stack).cloned(),
+            stack: oom.stack,
         }
     }
 }
@@ -168,6 +153,7 @@ impl Incident {
             last_ns: time_ns,
             attempts: u64::from(asked.result.is_some()),
             repeats: 0,
+            stack: process.sites.stack(asked.stack).cloned(),
             given_up: None,
             held: HeldByProcess::of(process, device, asked.at_host),
             others: Vec::new(),

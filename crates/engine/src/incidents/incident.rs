@@ -5,6 +5,7 @@ use super::RETRY_WITHIN_NS;
 use super::held::{HeldByProcess, Other};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::GpuUse;
+use gpuprobe_model::event::OutOfMemory;
 use gpuprobe_model::stack::CallStack;
 use std::rc::Rc;
 
@@ -42,7 +43,7 @@ impl IncidentOutcome {
 }
 
 /// A failed request for memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRequest {
     /// Index into the function table of the failed function; if no failed call was seen, of the
     /// allocator's function that reported the failure.
@@ -57,27 +58,8 @@ pub struct MemoryRequest {
     pub device: Option<u16>,
     /// Whether host memory was requested.
     pub at_host: bool,
-    /// Call stack of the request.
-    pub stack: Option<Rc<CallStack>>,
-    /// Number of the call stack in event records.
-    pub stack_number: u64,
-}
-
-/// State of a framework's allocator when it gave up.
-#[derive(Clone, Debug)]
-pub struct GivenUp {
-    /// When it gave up, `CLOCK_MONOTONIC` nanoseconds.
-    pub time_ns: u64,
-    /// Bytes requested from the allocator.
-    pub bytes: u64,
-    /// Bytes allocated on the device, as the allocator reports.
-    pub allocated_bytes: u64,
-    /// Bytes reserved from CUDA, as the allocator reports.
-    pub reserved_bytes: u64,
-    /// Device index as CUDA numbers it in the process.
-    pub device: u16,
-    /// Call stack of the request.
-    pub stack: Option<Rc<CallStack>>,
+    /// Number of its call stack in event records.
+    pub stack: u64,
 }
 
 /// An out-of-memory incident: a failed request with its context and outcome.
@@ -101,12 +83,14 @@ pub struct Incident {
     pub last_ns: u64,
     /// The request that failed.
     pub asked: MemoryRequest,
+    /// Call stack of the request.
+    pub stack: Option<Rc<CallStack>>,
     /// Number of failed CUDA calls.
     pub attempts: u64,
     /// Number of further failed calls, which opened no incident because of the rate limit.
     pub repeats: u64,
-    /// State of the framework's allocator, if one gave up.
-    pub given_up: Option<GivenUp>,
+    /// What the framework's allocator reported, if one gave up.
+    pub given_up: Option<OutOfMemory>,
     /// Memory that the process held.
     pub held: HeldByProcess,
     /// The other traced processes with memory on the same GPU, largest first.
@@ -132,24 +116,14 @@ pub struct IncidentRow {
     pub tid: u32,
     /// When the first attempt failed, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// Index into the function table.
-    pub row: u16,
-    /// Error code of CUDA, if known.
-    pub result: Option<i32>,
-    /// Kind of memory that was requested.
-    pub kind: MemoryKind,
-    /// Bytes requested, if known.
-    pub bytes: Option<u64>,
-    /// Device index as CUDA numbers it in the process, if known.
-    pub device: Option<u16>,
-    /// Number of the call stack.
-    pub stack: u64,
+    /// The request, on its device, if that is known.
+    pub asked: MemoryRequest,
     /// Failed calls, and failed calls that opened no incident of their own.
     pub calls: [u64; 2],
     /// Bytes of GPU memory that the process held.
     pub live_bytes: u64,
-    /// Bytes requested from the framework's allocator, allocated by it, and reserved from CUDA.
-    pub given_up: Option<[u64; 3]>,
+    /// What the framework's allocator reported, if one gave up.
+    pub given_up: Option<OutOfMemory>,
     /// Outcome, and when it was observed.
     pub outcome: (IncidentOutcome, Option<u64>),
 }
@@ -172,16 +146,13 @@ impl Incident {
             pid: self.pid,
             tid: self.tid,
             time_ns: self.time_ns,
-            row: self.asked.row,
-            result: self.asked.result,
-            kind: self.asked.kind,
-            bytes: self.asked.bytes,
-            device: self.device(),
-            stack: self.asked.stack_number,
+            asked: MemoryRequest {
+                device: self.device(),
+                ..self.asked
+            },
             calls: [self.attempts, self.repeats],
             live_bytes: self.held.sums.gpu.bytes,
-            given_up: (self.given_up.as_ref())
-                .map(|one| [one.bytes, one.allocated_bytes, one.reserved_bytes]),
+            given_up: self.given_up,
             outcome: (self.outcome, self.outcome_ns),
         }
     }

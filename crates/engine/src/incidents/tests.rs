@@ -355,7 +355,7 @@ fn reports_list_new_and_changed_incidents() {
     scene.given(1 << 30);
     assert_eq!(listed(&scene), 1);
     scene.ledger.mark_reported();
-    scene.ledger.set_incident_use(1, GpuUse::default());
+    scene.ledger.incidents.learn(1, GpuUse::default());
     assert_eq!(listed(&scene), 1);
     assert_eq!(scene.ledger.incidents.listed(true).count(), 1);
 }
@@ -365,7 +365,7 @@ fn an_end_that_was_not_seen_is_that_of_the_last_request() {
     let mut scene = Scene::new();
     scene.process(8);
     scene.call_of((8, 8), "cudaMalloc", 1 << 30, OUT_OF_MEMORY);
-    scene.ledger.end_unseen(8);
+    scene.ledger.end_at(8, None);
     let ended = scene.ledger.ended(true).next().unwrap();
     assert_eq!((ended.pid, ended.ended_ns), (8, None));
     let incident = scene.ledger.incidents.get(1).unwrap();

@@ -45,7 +45,7 @@ fn what_is_beyond_the_limit_is_lost_under_its_process() {
     }
     assert_eq!([1, 2].map(|pid| live(&ledger, pid)), [70, 30]);
     assert_eq!(
-        (ledger.left_out().calls, ledger.counts.alloc_calls),
+        (ledger.left_out().memory, ledger.counts.alloc_calls),
         (20, 120)
     );
     let expected = UserLoss {
@@ -63,7 +63,7 @@ fn what_is_beyond_the_limit_is_lost_under_its_process() {
         apply(&mut ledger, &call(2, "cudaMalloc", (1000 + n) << 8, 301));
     }
     assert_eq!([1, 2].map(|pid| live(&ledger, pid)), [60, 40]);
-    assert_eq!(ledger.left_out().calls, 20);
+    assert_eq!(ledger.left_out().memory, 20);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn what_is_left_out_takes_the_place_of_what_was_at_its_address() {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
     // 3 found no room; neither did 1 again, but the first is gone.
-    assert_eq!((live(&ledger, 1), ledger.left_out().calls), (1, 2));
+    assert_eq!((live(&ledger, 1), ledger.left_out().memory), (1, 2));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn call_sites_are_bounded_and_calls_go_on() {
     assert!((20..80).contains(&sites), "{sites}");
     assert!(process.kept() < 2100, "{}", process.kept());
     let dropped = ledger.left_out();
-    assert_eq!(live(&ledger, 1) as u64 + dropped.calls, 100);
+    assert_eq!(live(&ledger, 1) as u64 + dropped.memory, 100);
     assert!(dropped.stacks >= 20, "{dropped:?}");
     let of_process = ledger
         .left_out_by_process()
@@ -174,7 +174,7 @@ fn handles_without_room_are_left_out_with_their_releases() {
     for symbol in ["cuMemCreate", "cudaIpcOpenMemHandle", "cuModuleLoad"] {
         apply(&mut ledger, &call(1, symbol, 0x50, 10));
     }
-    assert_eq!((ledger.left_out().calls, live(&ledger, 1)), (3, 0));
+    assert_eq!((ledger.left_out().memory, live(&ledger, 1)), (3, 0));
     // Two of them would have allocated memory.
     for (symbol, unknown) in [
         ("cuMemRelease", 0),
@@ -202,9 +202,9 @@ fn losses_of_many_processes_are_summed_by_user() {
     let lose = |limits: &mut LedgerLimits, process: &Process, calls| {
         limits.lose(
             process,
-            Dropped {
-                calls,
-                ..Dropped::default()
+            Lost {
+                memory: calls,
+                ..Lost::default()
             },
         );
     };
@@ -224,5 +224,5 @@ fn losses_of_many_processes_are_summed_by_user() {
     assert_eq!((of(Some(1)), of(Some(2))), (Some(10), Some(1)));
     assert_eq!((of(Some(most + 1)), of(None)), (None, Some(50)));
     assert_eq!(limits.lost().count(), MAX_LOSERS + 1);
-    assert_eq!(limits.left_out.calls, u64::from(most) + 159);
+    assert_eq!(limits.left_out.memory, u64::from(most) + 159);
 }

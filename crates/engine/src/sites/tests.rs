@@ -59,7 +59,6 @@ fn sums_are_kept_as_they_were_at_the_peak() {
             space: gpuprobe_cuda::AddressSpace::Device,
             place: crate::allocation::AllocationPlace::Unknown,
             slot: 0,
-            context: 0,
         })
     };
     let number = sites.site(0, 1);

@@ -106,12 +106,6 @@ const _: () = {
 };
 
 impl Verdict {
-    /// The verdict with this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        let found = VERDICTS.iter().find(|(_, its, ..)| *its == name)?;
-        Some(found.0)
-    }
-
     /// The name in reports.
     pub fn name(self) -> &'static str {
         VERDICTS[self as usize].1

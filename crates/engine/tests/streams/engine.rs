@@ -179,7 +179,7 @@ impl Engine {
             null_frees: counts.null_frees,
         };
         assert_eq!(counted, self.expected);
-        assert_eq!(ledger.left_out().calls, 0);
+        assert_eq!(ledger.left_out().memory, 0);
         if let Some(process) = ledger.process_of(pid) {
             let live = process.allocations().copied().collect();
             assert_eq!(by_key(live), by_key(self.changed[&pid].clone()), "changes");

@@ -170,7 +170,7 @@ impl Stream {
         let at_ns = engine.tick();
         match event {
             Some(event) => engine.send(pid, &event(task(pid, pid, at_ns))),
-            None => engine.state.ledger.end_unseen(pid),
+            None => engine.state.ledger.end_at(pid, None),
         }
         engine.end(pid);
         let next = Program::start(engine, pid, start.from_birth, start.sees_one_gpu);

@@ -8,6 +8,7 @@ use super::tables::{Tables, signed};
 use crate::ids::global_pid;
 use gpuprobe_engine::IncidentRow;
 use gpuprobe_model::GpuUse;
+use gpuprobe_model::event::OutOfMemory;
 
 /// What is updated with later information.
 const UPDATED: &str = "ON CONFLICT (id) DO UPDATE SET device = excluded.device, attempts = excluded.attempts, \
@@ -19,26 +20,26 @@ const UPDATED: &str = "ON CONFLICT (id) DO UPDATE SET device = excluded.device, 
 /// Inserts or updates the row of an incident with the call stack `chain`.
 pub(super) fn write(tables: &mut Tables<'_>, row: &IncidentRow, chain: Option<i64>) -> Result<()> {
     let [attempts, repeats] = row.calls;
-    let told = |index: usize| row.given_up.map(|sums| signed(sums[index]));
-    let api = gpuprobe_cuda::function(row.row).map_or("", |function| function.name());
+    let told = |of: fn(&OutOfMemory) -> u64| row.given_up.as_ref().map(|one| signed(of(one)));
+    let api = gpuprobe_cuda::function(row.asked.row).map_or("", |function| function.name());
     let (outcome, settled_ns) = row.outcome;
     let values = params![
         signed(row.id),
         tables.time(row.time_ns),
         tables.thread(row.pid, row.tid)?,
         api,
-        row.result,
-        row.kind.name(),
-        row.bytes.map(signed),
-        row.device,
+        row.asked.result,
+        row.asked.kind.name(),
+        row.asked.bytes.map(signed),
+        row.asked.device,
         signed(attempts),
         signed(repeats),
         outcome.name(),
         settled_ns.map(|ns| tables.time(ns)),
         signed(row.live_bytes),
-        told(0),
-        told(1),
-        told(2),
+        told(|one| one.bytes),
+        told(|one| one.allocated_bytes),
+        told(|one| one.reserved_bytes),
         Null,
         Null,
         Null,

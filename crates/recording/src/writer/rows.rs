@@ -151,7 +151,7 @@ impl<'c> Rows<'c> {
     fn event(&mut self, event: &Event, changes: &[Change]) -> Result<u64> {
         for change in changes {
             if let Change::Incident(row) = change {
-                let chain = self.chains.id(row.pid, row.stack);
+                let chain = self.chains.id(row.pid, row.asked.stack);
                 incidents::write(&mut self.tables, row, chain)?;
             }
         }

@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, HashSet};
 use super::sites::{Holder, SiteGroups, site_reports};
 use super::threads::thread_reports;
 use super::{
-    DeviceReport, GpuShare, LiveByKind, LiveMemory, Memleak, NvmlUsage, PoolReport, ProcessReport,
-    pytorch, tracked,
+    DeviceReport, GpuShare, LiveByKind, Memleak, NvmlUsage, PoolReport, ProcessReport, pytorch,
+    tracked,
 };
 use crate::owners::{self, OwnerReport, TENSORFLOW, UNKNOWN};
 use crate::words::Who;
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
 use gpuprobe_engine::imports::Exporter;
-use gpuprobe_engine::totals::Total;
+use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict;
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::GpuUsage;
@@ -32,7 +32,7 @@ pub fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> 
     processes.extend(untraced.filter(|process| !listed.contains(&process.who.pid)));
     processes.sort_by_key(|p| {
         let used = p.nvml.map_or(0, |nvml| nvml.used_bytes);
-        let (gpu, all) = (Reverse(p.live.live_bytes), Reverse(p.live.bytes()));
+        let (gpu, all) = (Reverse(p.live.gpu.bytes), Reverse(p.live.all().bytes));
         (gpu, all, Reverse(used), p.who.pid)
     });
     let counts = &ledger.counts;
@@ -48,7 +48,7 @@ pub fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> 
         failed_calls: counts.failed_calls,
         unknown_frees: counts.unknown_frees,
         null_frees: counts.null_frees,
-        live: LiveMemory::default(),
+        live: MemorySums::default(),
         options: *options,
         host_name: sources.usage.and_then(|usage| usage.host.clone()),
         gpus: sources.usage.map_or(Vec::new(), |usage| usage.gpus.clone()),
@@ -67,7 +67,7 @@ pub fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> 
 fn add_up(memleak: &mut Memleak, ledger: &Ledger, options: &Options) {
     let forgotten = ledger.forgotten();
     let rest = ProcessReport {
-        live: forgotten.sums.into(),
+        live: forgotten.sums,
         kinds: LiveByKind(forgotten.kinds.iter().map(|(k, t)| (*k, *t)).collect()),
         devices: (forgotten.devices.iter())
             .map(|(number, device, total)| device_report(*number, device.clone(), *total))
@@ -79,7 +79,7 @@ fn add_up(memleak: &mut Memleak, ledger: &Ledger, options: &Options) {
     let mut kinds: BTreeMap<MemoryKind, Total> = BTreeMap::new();
     let mut owners = Vec::new();
     for process in memleak.processes.iter().chain(rest) {
-        memleak.live.add(&process.live);
+        memleak.live.merge(process.live);
         for &(kind, total) in &process.kinds.0 {
             kinds.entry(kind).or_default().merge(total);
         }
@@ -154,7 +154,7 @@ fn process_report(
         peak_time: clock.zip(process.peak_ns).map(|(clock, ns)| clock.wall(ns)),
         peak_age_ns: process.peak_ns.map(age),
         gpus: gpu_shares(&devices, used.map_or(&[], Vec::as_slice)),
-        live: process.totals.sums.into(),
+        live: process.totals.sums,
         peak_bytes: process.peak_bytes,
         kinds: LiveByKind(process.totals.kinds().collect()),
         device_kinds: process.device_kinds(),

@@ -38,8 +38,8 @@ pub struct Memleak {
     /// Successful frees of a null pointer, which do nothing.
     pub null_frees: u64,
     /// Live memory of the listed processes.
-    #[serde(flatten)]
-    pub live: LiveMemory,
+    #[serde(flatten, serialize_with = "live")]
+    pub live: MemorySums,
     /// Options of the report, for text.
     #[serde(skip)]
     pub options: Options,
@@ -72,61 +72,15 @@ impl Memleak {
 }
 
 /// Live memory, as three sums that are never added up for display.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct LiveMemory {
-    /// Bytes of GPU memory.
-    pub live_bytes: u64,
-    /// Number of allocations of GPU memory.
-    pub live_allocations: u64,
-    /// Bytes of host memory that CUDA allocated or pinned.
-    pub host_bytes: u64,
-    /// Number of allocations of host memory.
-    pub host_allocations: u64,
-    /// Bytes of memory that is owned by another process or API.
-    pub imported_bytes: u64,
-    /// Number of allocations of imported memory.
-    pub imported_allocations: u64,
-}
-
-impl From<MemorySums> for LiveMemory {
-    fn from(sums: MemorySums) -> Self {
-        Self {
-            live_bytes: sums.gpu.bytes,
-            live_allocations: sums.gpu.allocations,
-            host_bytes: sums.host.bytes,
-            host_allocations: sums.host.allocations,
-            imported_bytes: sums.imported.bytes,
-            imported_allocations: sums.imported.allocations,
-        }
-    }
-}
-
-impl LiveMemory {
-    /// Whether no memory is live.
-    pub fn is_empty(&self) -> bool {
-        self.allocations() == 0
-    }
-
-    /// Number of allocations of all three.
-    pub fn allocations(&self) -> u64 {
-        self.live_allocations + self.host_allocations + self.imported_allocations
-    }
-
-    /// Bytes of all three, used for sorting only.
-    pub fn bytes(&self) -> u64 {
-        let host = self.live_bytes.saturating_add(self.host_bytes);
-        host.saturating_add(self.imported_bytes)
-    }
-
-    fn add(&mut self, other: &Self) {
-        let sum = |a: &mut u64, b: u64| *a = a.saturating_add(b);
-        sum(&mut self.live_bytes, other.live_bytes);
-        sum(&mut self.live_allocations, other.live_allocations);
-        sum(&mut self.host_bytes, other.host_bytes);
-        sum(&mut self.host_allocations, other.host_allocations);
-        sum(&mut self.imported_bytes, other.imported_bytes);
-        sum(&mut self.imported_allocations, other.imported_allocations);
-    }
+pub(crate) fn live<S: Serializer>(sums: &MemorySums, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([
+        ("live_bytes", sums.gpu.bytes),
+        ("live_allocations", sums.gpu.allocations),
+        ("host_bytes", sums.host.bytes),
+        ("host_allocations", sums.host.allocations),
+        ("imported_bytes", sums.imported.bytes),
+        ("imported_allocations", sums.imported.allocations),
+    ])
 }
 
 /// Live memory by kind, without kinds that have none; in JSON, a map.
@@ -181,8 +135,8 @@ pub struct ProcessReport {
     /// Id of its container, if it is in one.
     pub container: Option<String>,
     /// Live memory of the process.
-    #[serde(flatten)]
-    pub live: LiveMemory,
+    #[serde(flatten, serialize_with = "live")]
+    pub live: MemorySums,
     /// Change of its GPU memory since the last report, bytes; `None` in the first report.
     pub change_bytes: Option<i64>,
     /// Change of its GPU memory in bytes per minute, over the last minute; `None` for the first
@@ -251,7 +205,7 @@ pub struct ProcessReport {
 impl ProcessReport {
     /// The call site that holds most.
     pub fn largest_site(&self) -> Option<&SiteReport> {
-        self.listed().iter().max_by_key(|site| site.live.live_bytes)
+        self.listed().iter().max_by_key(|site| site.live.gpu.bytes)
     }
 
     /// Allocations of its threads that are not listed: beyond the limit, and filtered out.

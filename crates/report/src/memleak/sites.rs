@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
-use super::LiveMemory;
+use super::live;
 use crate::code::cuda;
 use crate::fold::Folded;
 use crate::label::{labels, via};
@@ -93,8 +93,8 @@ pub struct SiteReport {
     #[serde(serialize_with = "kind_names")]
     pub kinds: Vec<MemoryKind>,
     /// Live memory within the age and size filters.
-    #[serde(flatten)]
-    pub live: LiveMemory,
+    #[serde(flatten, serialize_with = "live")]
+    pub live: MemorySums,
     /// Change of live bytes and allocations since the last report; `None` in the first.
     #[serde(flatten, serialize_with = "changes")]
     pub change: Option<(i64, i64)>,
@@ -364,7 +364,7 @@ impl<'a> Group<'a> {
             other_apis: others.into_iter().map(api).collect(),
             is_kept: owner.keeps(&kinds),
             kinds,
-            live: self.included.live.into(),
+            live: self.included.live,
             change: sources
                 .history
                 .and_then(|history| history.change_of_sites(holder, &self.members)),

@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
-use super::{LiveMemory, Omitted, SiteGroups, optional_hex};
+use super::{Omitted, SiteGroups, live, optional_hex};
 use crate::{Options, ReportSources, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
-use gpuprobe_engine::{Allocation, Process, TopN};
+use gpuprobe_engine::totals::MemorySums;
+use gpuprobe_engine::{Allocation, Process};
 use gpuprobe_model::text::hex;
 
 /// A thread with live allocations.
@@ -21,8 +22,8 @@ pub struct ThreadReport {
     /// Name (comm) of the thread, if known.
     pub comm: Option<String>,
     /// Live memory that the thread allocated.
-    #[serde(flatten)]
-    pub live: LiveMemory,
+    #[serde(flatten, serialize_with = "live")]
+    pub live: MemorySums,
     /// Its largest allocations, in descending order; `--top` limits their number.
     pub allocations: Vec<AllocationReport>,
     /// Number of allocations omitted by `--top`.
@@ -121,12 +122,12 @@ pub(super) fn thread_reports(
     let threads = process.threads().filter(|thread| !thread.live.is_empty());
     let threads = threads.map(|thread| {
         let (largest, filtered) = listed.remove(&thread.tid).unzip();
-        let largest = largest.map_or_else(Vec::new, TopN::into_sorted);
-        let filtered: Omitted = filtered.unwrap_or_default();
-        let live = LiveMemory::from(thread.live);
+        let (largest, filtered) = (largest.unwrap_or_default(), filtered.unwrap_or_default());
+        let live = thread.live;
+        let all = live.all();
         // A traced process chooses the sizes.
-        let left_bytes = live.bytes().saturating_sub(filtered.bytes);
-        let left = live.allocations().saturating_sub(filtered.allocations);
+        let left_bytes = all.bytes.saturating_sub(filtered.bytes);
+        let left = all.allocations.saturating_sub(filtered.allocations);
         let sizes = largest.iter().map(|one| one.size_bytes);
         ThreadReport {
             tid: (thread.tid != 0).then_some(thread.tid),
@@ -143,8 +144,9 @@ pub(super) fn thread_reports(
         let live = &thread.live;
         let oldest = thread.allocations.first();
         let oldest_ns = oldest.map_or(u64::MAX, |oldest| oldest.time_ns);
-        let first = options.view.sort.first(live.allocations(), oldest_ns);
-        let (gpu, all) = (Reverse(live.live_bytes), Reverse(live.bytes()));
+        let all = live.all();
+        let first = options.view.sort.first(all.allocations, oldest_ns);
+        let (gpu, all) = (Reverse(live.gpu.bytes), Reverse(all.bytes));
         (first, gpu, all, thread.tid)
     });
     threads
@@ -152,26 +154,40 @@ pub(super) fn thread_reports(
 
 /// The allocations to list of each thread, and what the filters exclude, found by a scan of all, if any of it is
 /// needed.
-fn list<'a>(process: &'a Process, options: &Options) -> HashMap<u32, (TopN<'a>, Omitted)> {
+fn list<'a>(
+    process: &'a Process,
+    options: &Options,
+) -> HashMap<u32, (Vec<&'a Allocation>, Omitted)> {
     let view = &options.view;
     let top = match options.allocations {
         true => options.top.unwrap_or(usize::MAX),
         false => 0,
     };
-    let mut threads = HashMap::new();
     if top == 0 && view.includes_all() {
-        return threads;
+        return HashMap::new();
     }
-    let nothing = || {
-        let first = TopN::new(top, view.sort.of_allocations());
-        (first, Omitted::default())
-    };
+    let mut threads: HashMap<u32, (BTreeMap<_, _>, Omitted)> = HashMap::new();
     for allocation in process.allocations() {
-        let (first, filtered) = threads.entry(allocation.tid()).or_insert_with(nothing);
-        match view.includes(allocation, options.now_ns) {
-            true => first.offer(allocation),
-            false => filtered.add(allocation.size_bytes),
+        let (bytes, end_ns) = (allocation.size_bytes, allocation.end_ns);
+        let (first, filtered) = threads.entry(allocation.tid()).or_default();
+        if !view.includes(allocation, options.now_ns) {
+            filtered.add(bytes);
+            continue;
+        }
+        let sorted = view.sort.first(0, end_ns);
+        let rank = (sorted, Reverse(bytes), end_ns, allocation.address);
+        let last = first.last_key_value();
+        if first.len() < top || last.is_some_and(|(last, _)| rank < *last) {
+            first.insert(rank, allocation);
+        }
+        if first.len() > top {
+            first.pop_last();
         }
     }
-    threads
+    let threads = threads.into_iter();
+    let threads = threads.map(|(tid, (first, filtered))| {
+        let first = first.into_values().collect();
+        (tid, (first, filtered))
+    });
+    threads.collect()
 }

@@ -32,7 +32,7 @@ pub(crate) fn title(update: &Update, is_paused: bool) -> Line<'static> {
     let lost = report.lost.any();
     let lost = lost.then(|| report.lost.by_name().values().sum::<u64>());
     let memleak = report.memleak.as_ref();
-    let held = memleak.map(|memleak| size(memleak.live.live_bytes));
+    let held = memleak.map(|memleak| size(memleak.live.gpu.bytes));
     let processes = memleak.map(|memleak| plural(memleak.processes.len() as u64, "process"));
     let host = memleak.and_then(|memleak| memleak.host_name.as_ref());
     let host = host.filter(|_| playing.is_none());

@@ -1,10 +1,11 @@
 //! A process: its call sites, tensors, kernels, copies, threads and pools.
 
 use gpuprobe_model::text::{printable, size};
+use gpuprobe_report::Report;
 use gpuprobe_report::memleak::{Omitted, ProcessReport, SiteReport};
 use gpuprobe_report::names::simplify;
+use gpuprobe_report::verdict::Judgement;
 use gpuprobe_report::words::plural;
-use gpuprobe_report::{Report, verdict_word};
 
 use super::pages::Page;
 use super::table::{Cell, Column, Row, Table};
@@ -109,22 +110,17 @@ fn site_row(pid: u32, device: Option<u16>, site: &SiteReport) -> Row {
     Row {
         id: pool << 32 | u64::from(site.id),
         cells: vec![
-            Cell::bytes(Some(site.live.bytes())),
-            Cell::count(site.live.allocations()),
+            Cell::bytes(Some(site.live.all().bytes)),
+            Cell::count(site.live.all().allocations),
             Cell::change(site.change_bytes()),
             Cell::age(site.ages_ns.0),
-            Cell::verdict(word(site)),
+            Cell::verdict(site.judgement.as_ref().and_then(Judgement::shown)),
             Cell::name(&site.owner),
             Cell::name(&site.label),
         ],
         is_dim: false,
         opens: Some(Page::Site(pid, device, site.id)),
     }
-}
-
-/// The word of the verdict on a call site.
-pub(crate) fn word(site: &SiteReport) -> &'static str {
-    site.judgement.as_ref().map_or("", verdict_word)
 }
 
 fn kernels(report: &Report, pid: u32) -> Table {
@@ -195,9 +191,9 @@ fn threads(process: &ProcessReport) -> Table {
         let live = &thread.live;
         let cells = vec![
             Cell::id(thread.tid),
-            Cell::bytes(Some(live.live_bytes)),
-            Cell::count(live.allocations()),
-            Cell::bytes(Some(live.host_bytes)),
+            Cell::bytes(Some(live.gpu.bytes)),
+            Cell::count(live.all().allocations),
+            Cell::bytes(Some(live.host.bytes)),
             Cell::name(thread.comm.as_deref().unwrap_or_default()),
         ];
         Row::new(u64::from(thread.tid.unwrap_or(0)), cells)
@@ -240,7 +236,7 @@ pub(crate) fn title(process: &ProcessReport) -> String {
     let container = process.container.as_deref().map_or(String::new(), |id| {
         format!("  container {}", printable(id.get(..12).unwrap_or(id)))
     });
-    let (live, peak) = (size(process.live.live_bytes), size(process.peak_bytes));
+    let (live, peak) = (size(process.live.gpu.bytes), size(process.peak_bytes));
     let title = process.who.title(process.exited);
     format!("{title}{container}  {live} held, peak {peak}")
 }

@@ -47,7 +47,6 @@ pub(crate) fn table(update: &Update) -> Table {
 
 fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
     let (pid, report) = (process.who.pid, &update.report);
-    let verdict = update.verdicts.get(&pid).copied();
     let ended = if process.exited { " (ended)" } else { "" };
     let container = process.container.as_deref().unwrap_or_default();
     let kinds = process.kinds.0.iter().map(|(kind, sum)| (*kind, sum.bytes));
@@ -70,11 +69,11 @@ fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
         Cell::name(&process.who.user()),
         Cell::name(container.get(..12).unwrap_or(container)),
         Cell::name(&(process.who.program() + ended)),
-        Cell::bytes(Some(process.live.live_bytes)),
+        Cell::bytes(Some(process.live.gpu.bytes)),
         Cell::share(share(process, memleak)),
         Cell::line(kinds_bar(kinds, usize::from(BAR))),
         Cell::change(process.change_bytes_per_minute),
-        Cell::verdict(verdict.unwrap_or("")),
+        Cell::verdict(update.verdicts.get(&pid).copied()),
         Cell::rate(launchers.map(|launcher| launcher.per_second).sum()),
         throughput("H2D"),
         throughput("D2H"),
@@ -97,5 +96,5 @@ fn share(process: &ProcessReport, memleak: &Memleak) -> Option<f64> {
     };
     let totals = process.gpus.iter().filter_map(|share| total(share.index));
     let total = Some(totals.sum::<u64>()).filter(|total| *total > 0)?;
-    Some(process.live.live_bytes as f64 / total as f64)
+    Some(process.live.gpu.bytes as f64 / total as f64)
 }

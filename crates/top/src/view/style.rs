@@ -9,7 +9,6 @@ use ratatui::widgets::{Sparkline, Widget};
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::color::{Piece, Tone, pieces};
-use gpuprobe_report::verdict_tone;
 
 pub(crate) fn style(tone: Tone) -> Style {
     match tone {
@@ -19,11 +18,6 @@ pub(crate) fn style(tone: Tone) -> Style {
         Tone::Warning => Style::new().yellow(),
         Tone::Good => Style::new().green(),
     }
-}
-
-/// The tone of a verdict, by its word.
-pub(crate) fn verdict(word: &str) -> Tone {
-    verdict_tone(word).unwrap_or(Tone::Good)
 }
 
 /// The lines of a text that was painted with tones.

@@ -13,11 +13,11 @@ use ratatui::widgets::{self, TableState};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::names::cut;
-use gpuprobe_report::verdict_rank;
+use gpuprobe_report::verdict::{Verdict, tone_of};
 use gpuprobe_report::words::{short_age, signed_size};
 
 use super::pages::Page;
-use super::style::{style, verdict};
+use super::style::style;
 
 /// A column: its title, its width, which is 0 for the rest of the line, and the least width of a line that has it.
 pub(crate) type Column = (&'static str, u16, u16);
@@ -103,11 +103,11 @@ impl Cell {
         Self::new(Some(sizes), volume, |[x, y, z]| format!("{x}x{y}x{z}"))
     }
 
-    /// Word of a verdict.
-    pub(crate) fn verdict(word: &'static str) -> Self {
+    pub(crate) fn verdict(verdict: Option<Verdict>) -> Self {
+        let tone = verdict.map_or(Tone::Good, tone_of);
         Self {
-            number: -(verdict_rank(word) as f64),
-            line: Line::styled(word, style(verdict(word))),
+            number: verdict.map_or(f64::NEG_INFINITY, |verdict| -f64::from(verdict as u8)),
+            line: Line::styled(verdict.map_or("", Verdict::name), style(tone)),
         }
     }
 
@@ -305,7 +305,8 @@ mod tests {
         assert_eq!(bytes, Ordering::Greater);
         let names = Cell::name("b").order(&Cell::name("A"));
         assert_eq!(names, Ordering::Greater);
-        let verdicts = Cell::verdict("growing").order(&Cell::verdict("plateau"));
+        let verdicts = [Verdict::Growing, Verdict::Plateau].map(|one| Cell::verdict(Some(one)));
+        let verdicts = verdicts[0].order(&verdicts[1]);
         assert_eq!(verdicts, Ordering::Less);
     }
 }

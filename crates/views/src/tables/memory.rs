@@ -10,8 +10,9 @@ use gpuprobe_analysis::diff::StackGrowth;
 use gpuprobe_report::fold::{self, file_name, place};
 use gpuprobe_report::lists::{self, AllocationRow};
 use gpuprobe_report::memleak::{GpuShare, Memleak, Peak, ProcessReport, SiteReport};
+use gpuprobe_report::verdict::Judgement;
 use gpuprobe_report::words::{short_age, signed_size};
-use gpuprobe_report::{SortBy, micros, names, verdict};
+use gpuprobe_report::{SortBy, micros, names};
 
 /// A call site of a process, or of the tensors of a device.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +35,7 @@ impl<'a> SiteRow<'a> {
         let row = |(process, site): (&'a ProcessReport, _)| Self {
             process,
             site,
-            all_bytes: memleak.live.live_bytes,
+            all_bytes: memleak.live.gpu.bytes,
             is_tensors: false,
             pid: Some(process.who.pid).filter(|_| memleak.processes.len() > 1),
             has_kind: true,
@@ -45,14 +46,14 @@ impl<'a> SiteRow<'a> {
 
     fn held(&self, exited: bool) -> Cell<'static> {
         match self.process.exited == exited {
-            true => Cell::Bytes(self.site.live.bytes()),
+            true => Cell::Bytes(self.site.live.all().bytes),
             false => Cell::None,
         }
     }
 
     /// Its part of the GPU's memory. Where a program gives sizes that do not add up, no part is more than all.
     fn share(&self) -> Option<f64> {
-        let bytes = Some(self.site.live.live_bytes).filter(|bytes| *bytes > 0)?;
+        let bytes = Some(self.site.live.gpu.bytes).filter(|bytes| *bytes > 0)?;
         Some((bytes as f64 / self.all_bytes.max(1) as f64).min(1.0))
     }
 
@@ -66,8 +67,8 @@ impl<'a> SiteRow<'a> {
     }
 
     fn verdict(&self) -> Cell<'static> {
-        let word = self.site.judgement.as_ref().map(verdict::word);
-        some(word, |word| Cell::Toned(word, verdict::word_tone(word)))
+        let judgement = self.site.judgement.as_ref();
+        some(judgement.and_then(Judgement::shown), Cell::Verdict)
     }
 
     fn change(&self) -> Option<i64> {
@@ -114,7 +115,7 @@ impl<'a> SiteRow<'a> {
                     let prefix = if r.is_tensors { "T" } else { "" };
                     Cell::Words(format!("{prefix}{}", r.site.id))
                 }),
-                value("bytes", |r| Cell::Bytes(r.site.live.bytes())),
+                value("bytes", |r| Cell::Bytes(r.site.live.all().bytes)),
                 shown("HELD", 0, |r| r.held(false)),
                 shown("NEVER FREED", 0, |r| r.held(true)),
                 shown("%HELD", 1, |r| some(r.share(), Cell::Share)),
@@ -122,7 +123,7 @@ impl<'a> SiteRow<'a> {
                 shown("CHANGE", 2, |r| some(r.change(), Cell::Change)),
                 shown("PEAK", 7, |r| peak(r.site.peak)),
                 both("allocations", "N", 3, |r| {
-                    Cell::Count(r.site.live.allocations())
+                    Cell::Count(r.site.live.all().allocations)
                 }),
                 shown("AGE", 4, |r| Cell::Words(r.age())),
                 shown("VERDICT", 0, SiteRow::verdict),
@@ -283,11 +284,11 @@ pub(crate) fn processes<'a>() -> &'a [Column<ProcessLine<'a>>] {
             shown("PID", 0, |(p, _)| Cell::Count(p.who.pid.into())),
             shown("USER", 1, |(p, _)| text(p.who.user())),
             shown("GPU", 1, |r| whole(r, r.0, gpus)),
-            shown("HELD", 0, |r| whole(r, r.0.live.live_bytes, held)),
+            shown("HELD", 0, |r| whole(r, r.0.live.gpu.bytes, held)),
             shown("CHANGE", 2, |r| whole(r, r.0.change_bytes, change)),
             shown("PEAK", 4, |r| whole(r, r.0.peak_bytes, held)),
-            shown("N", 3, |r| whole(r, r.0.live.live_allocations, Cell::Rare)),
-            shown("HOST MEMORY", 2, |r| whole(r, r.0.live.host_bytes, held)),
+            shown("N", 3, |r| whole(r, r.0.live.gpu.allocations, Cell::Rare)),
+            shown("HOST MEMORY", 2, |r| whole(r, r.0.live.host.bytes, held)),
             shown("NVIDIA-SMI", 0, |(p, share)| match share {
                 Some(share) => some(share.used_bytes, Cell::Bytes),
                 None => some(p.nvml.map(|nvml| nvml.used_bytes), Cell::Bytes),

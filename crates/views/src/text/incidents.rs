@@ -98,8 +98,8 @@ fn calls(incident: &IncidentReport) -> String {
 fn held(incident: &IncidentReport) -> String {
     let live = &incident.live;
     let (bytes, allocations) = match incident.host_memory {
-        true => (live.host_bytes, live.host_allocations),
-        false => (live.live_bytes, live.live_allocations),
+        true => (live.host.bytes, live.host.allocations),
+        false => (live.gpu.bytes, live.gpu.allocations),
     };
     let mut said = format!("it held {}", amount(bytes, allocations));
     if let Some(here) = incident.device_bytes.filter(|here| *here != bytes) {

@@ -39,7 +39,7 @@ pub(super) fn write(memleak: &Memleak, is_final: bool, page: &mut Page) {
     ]));
     page.line(format!("calls: {}", commas(calls)));
     if is_final {
-        let (bytes, count) = (memleak.live.live_bytes, memleak.live.live_allocations);
+        let (bytes, count) = (memleak.live.gpu.bytes, memleak.live.gpu.allocations);
         let tone = if bytes == 0 { Tone::Good } else { Tone::Bad };
         page.line(tone.paint(&format!("TOTAL LEAKED: {}", size(bytes))));
         let leaked = format!("{bytes} bytes leaked from {count} cuda memory allocation(s)");
@@ -240,9 +240,9 @@ fn held(process: &ProcessReport, is_of_file: bool) -> String {
     }
     let live = &process.live;
     let what = ["held", "never freed"][usize::from(process.exited)];
-    let mut said = format!("{what} {}", size(live.live_bytes));
-    if live.live_allocations > 0 {
-        said += &format!(" in {}", plural(live.live_allocations, "allocation"));
+    let mut said = format!("{what} {}", size(live.gpu.bytes));
+    if live.gpu.allocations > 0 {
+        said += &format!(" in {}", plural(live.gpu.allocations, "allocation"));
     }
     if process.peak_bytes > 0 {
         let ago = process.peak_age_ns.filter(|_| !is_of_file);
@@ -252,17 +252,17 @@ fn held(process: &ProcessReport, is_of_file: bool) -> String {
         let (peak, change) = (size(process.peak_bytes), change.unwrap_or_default());
         said += &format!("  (peak {peak}{ago}{change})");
     }
-    if live.host_bytes > 0 {
-        let host = amount(live.host_bytes, live.host_allocations);
+    if live.host.bytes > 0 {
+        let host = amount(live.host.bytes, live.host.allocations);
         said += &format!("  host memory {host}");
     }
-    if live.imported_bytes > 0 {
-        let imported = amount(live.imported_bytes, live.imported_allocations);
+    if live.imported.bytes > 0 {
+        let imported = amount(live.imported.bytes, live.imported.allocations);
         said += &format!("  memory of others {imported}");
     }
     // What NVML said earlier does not go with what is held now.
     match process.nvml.filter(|_| !process.exited) {
-        Some(nvml) => said + "  " + &sum(&nvml, live.live_bytes),
+        Some(nvml) => said + "  " + &sum(&nvml, live.gpu.bytes),
         None => said,
     }
 }

@@ -33,7 +33,7 @@ impl<'a> SiteList<'a> {
         Self {
             view,
             process,
-            all_bytes: process.live.live_bytes,
+            all_bytes: process.live.gpu.bytes,
             is_tensors: false,
             sites: process.listed(),
             omitted: process.omitted,

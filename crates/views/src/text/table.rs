@@ -5,6 +5,7 @@ use gpuprobe_os::terminal::Layout;
 
 use crate::tables::{Cell, Column};
 use gpuprobe_report::names;
+use gpuprobe_report::verdict::tone_of;
 use gpuprobe_report::words::columns_of;
 
 /// Between two columns.
@@ -35,7 +36,7 @@ impl Shown {
             is_left |= cell.is_words();
             is_kernel |= matches!(cell, Cell::Kernel(_));
             let tone = match cell {
-                Cell::Toned(_, tone) => tone,
+                Cell::Verdict(verdict) => Some(tone_of(verdict)),
                 _ => None,
             };
             (cell.shown(), tone)

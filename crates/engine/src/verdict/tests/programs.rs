@@ -47,7 +47,6 @@ pub(super) fn enter(sites: &mut Sites, step: &Step, attach_ns: u64) {
         space: AddressSpace::Device,
         place: AllocationPlace::Device(0),
         slot: 0,
-        context: 0,
     });
     match step.is_free {
         false => sites.add(&allocation),
