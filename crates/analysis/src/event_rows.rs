@@ -7,8 +7,7 @@ use anyhow::Result;
 use crate::File;
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
-use gpuprobe_recording::gpu_rows::RowFilter;
-use gpuprobe_recording::memory_rows::{self, MemoryItem};
+use gpuprobe_recording::memory_rows::{self, MemoryItem, RowFilter};
 use gpuprobe_recording::{MemoryRow, OriginatingCall, Resolver, Trace, ids, kinds, module_of};
 
 /// What is known of the call of an event.

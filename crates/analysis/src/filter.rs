@@ -7,8 +7,7 @@ use anyhow::{Context, Result, bail};
 use chrono::{DateTime, FixedOffset, Local, NaiveDateTime};
 
 use super::range::{first_ns, span};
-use gpuprobe_recording::gpu_rows::RowFilter;
-use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
+use gpuprobe_recording::memory_rows::{CALLS, MEMORY, RowFilter};
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Session, ids};
 

@@ -5,8 +5,7 @@ use anyhow::Result;
 use hashbrown::{HashMap, HashSet};
 
 use crate::chains::Resolver;
-use crate::gpu_rows::RowFilter;
-use crate::memory_rows::{self, MemoryItem, MemoryRow, OriginatingCall};
+use crate::memory_rows::{self, MemoryItem, MemoryRow, OriginatingCall, RowFilter};
 use crate::row::integer;
 use crate::source::{Counts, Source, Take};
 use crate::source::{Item, LogNote};

@@ -8,7 +8,6 @@ use hashbrown::HashMap;
 use rusqlite::{Row, Rows, Statement};
 use serde::Serialize;
 
-use crate::gpu_rows::RowFilter;
 use crate::row::{integer, text};
 use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
@@ -25,6 +24,19 @@ const MEMORY_COLUMNS: &str = "start, globalPid, deviceId, address, bytes, memKin
 /// Columns of [`CALLS`], in the order of [`CallRow::of`].
 const CALL_COLUMNS: &str =
     "start, end, eventClass, globalTid, correlationId, nameId, callchainId, returnValue";
+
+/// Filter of the rows that are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RowFilter {
+    /// Only rows of this process.
+    pub pid: Option<u32>,
+    /// Only rows of this device, and rows without a device.
+    pub device: Option<i64>,
+    /// Only calls that start at or after this time, nanoseconds from the first memory event.
+    pub from_ns: Option<i64>,
+    /// Only calls that start at or before this time, nanoseconds from the first memory event.
+    pub to_ns: Option<i64>,
+}
 
 /// A memory event or process exit.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::gpu_rows::RowFilter;
+use crate::memory_rows::RowFilter;
 use gpuprobe_cuda::KindSet;
 use gpuprobe_model::abi::{RawBatch, RawLaunchKey};
 use gpuprobe_model::clock::WallClock;

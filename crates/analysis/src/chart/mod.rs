@@ -161,10 +161,6 @@ fn is_database(path: &Path) -> bool {
     read.is_ok() && begin == *b"SQLite"
 }
 
-fn text(path: &Path) -> Result<String> {
-    read_text(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
 fn of_file(path: &Path, config: &ChartConfig, progress: &SharedProgress) -> Result<Chart> {
     let file = File::open(path, config.filter, progress)?;
     let (database, session, filter) = (&file.database, &file.session, &file.filter);
@@ -202,7 +198,9 @@ fn of_file(path: &Path, config: &ChartConfig, progress: &SharedProgress) -> Resu
                 let shown = database.path().display();
                 bail!("{shown} does not say when it began: --smi cannot be aligned");
             };
-            let samples = parse_smi(&text(path)?).with_context(|| path.display().to_string())?;
+            let text =
+                read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let samples = parse_smi(&text).with_context(|| path.display().to_string())?;
             let offset_s = session.utc_offset_s.unwrap_or(0);
             smi_lines(&samples, start.saturating_add(first), offset_s)
         }

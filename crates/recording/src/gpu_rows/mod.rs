@@ -15,7 +15,7 @@ use rusqlite::Row;
 
 use super::row::integer;
 use super::{Database, Resolver, ids, kinds};
-use crate::memory_rows::CALLS;
+use crate::memory_rows::{CALLS, RowFilter};
 use called::{CallEffect, Effects, effects};
 use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
 pub use nvtx::nvtx_domains;
@@ -63,19 +63,6 @@ const OWN: usize = 6;
 
 /// Number of records passed on at once.
 const BATCH: usize = 4096;
-
-/// Filter of the rows that are read.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RowFilter {
-    /// Only rows of this process.
-    pub pid: Option<u32>,
-    /// Only rows of this device, and rows without a device.
-    pub device: Option<i64>,
-    /// Only calls that start at or after this time, nanoseconds from the first memory event.
-    pub from_ns: Option<i64>,
-    /// Only calls that start at or before this time, nanoseconds from the first memory event.
-    pub to_ns: Option<i64>,
-}
 
 impl RowFilter {
     /// The times in the first two columns of a row of this process (global id) and device, if it

@@ -10,8 +10,8 @@ use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::WallClock;
 
 use super::raw;
-use crate::gpu_rows::RowFilter;
 use crate::log;
+use crate::memory_rows::RowFilter;
 use crate::source::{Counts, Source, Take};
 use crate::{Database, Session, row};
 
