@@ -245,27 +245,6 @@ fn a_block_ends_when_its_free_is_entered() {
 }
 
 #[test]
-fn old_blocks_are_dropped_and_take_no_memory() {
-    let mut ledger = Ledger::default();
-    let apply = |ledger: &mut Ledger, symbol, address, at_ns| {
-        let call = call(symbol, 7, address, PAGE, (at_ns, at_ns + 1));
-        ledger.apply_unreported(&Event::Call(call));
-    };
-    apply(&mut ledger, "cuMemAlloc_v2", PAGE, 10);
-    apply(&mut ledger, "cuMemFree_v2", PAGE, 100);
-    let found = |ledger: &Ledger| ledger.find_address(7, PAGE, 50);
-    assert_eq!(found(&ledger), Some(AddressKind::Device(None)));
-    ledger.mark_reported();
-    assert_eq!(found(&ledger), Some(AddressKind::Device(None)));
-    let later = 60_000_000_000;
-    apply(&mut ledger, "cuMemAlloc_v2", 100 * PAGE, later);
-    ledger.mark_reported();
-    assert_eq!(found(&ledger), None);
-    let live = ledger.find_address(7, 100 * PAGE + 5, later + 100);
-    assert_eq!(live, Some(AddressKind::Device(None)));
-}
-
-#[test]
 fn nothing_is_indexed_unless_asked_for() {
     let mut ledger = Ledger::default();
     let made = Event::Call(call("cuMemAlloc_v2", 7, PAGE, PAGE, (1, 2)));
