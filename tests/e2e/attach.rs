@@ -150,15 +150,6 @@ fn root_late_loaded_library_is_attached_host_wide() {
 }
 
 #[test]
-fn root_process_may_exit_without_loading_cuda() {
-    let mut workload = Workload::start(Backend::Dlopen);
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.done();
-    gpuprobe.final_report().assert_totals(Totals::default());
-    assert_eq!(gpuprobe.exit_code(), NOTHING);
-}
-
-#[test]
 fn root_a_zombie_is_not_waited_for() {
     let workload = Workload::start(Backend::Shared);
     workload.child.signal(Signal::SIGKILL);
@@ -185,26 +176,6 @@ fn root_a_stopped_process_is_left_stopped() {
     let report = gpuprobe.stop();
     report.assert_holds(workload.pid, 4096, 1);
     assert_eq!(workload.status().live, 2);
-}
-
-#[test]
-fn root_two_tracers_of_one_process_are_both_exact() {
-    let mut workload = Workload::start(Backend::Shared);
-    workload.say("freenull");
-    let mut first = Setup::pid_without_stacks(workload.pid).start();
-    let mut second = Setup::pid_without_stacks(workload.pid)
-        .args(["--attach", "multi"])
-        .start();
-    workload.say("alloc 4096 10");
-    workload.say("free 2 5");
-    let truth = workload.status();
-    let report = first.stop();
-    report.assert_totals(truth);
-    // The exit of the first tracer does not disturb the second.
-    workload.say("alloc 512 3");
-    let report = second.stop();
-    report.assert_totals(workload.status());
-    report.assert_calls(&[("cudaMalloc", 13)]);
 }
 
 /// Starts 200 short CUDA programs a second, until it is dropped.

@@ -1,4 +1,4 @@
-//! `gpuprobe explain` on live runs, too short for a verdict on growth: `long::explain` has that, and
+//! `gpuprobe explain` on a live run, too short for a verdict on growth: `crates/engine/src/verdict/tests` has that, and
 //! `tests/recordings/explain.rs`.
 
 use std::fs;

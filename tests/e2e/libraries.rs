@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::report::Totals;
 use crate::harness::{Backend, OwnCopy, Setup, Workload, alone, host_wide, standin};
 
 /// A loadable library of another project, under a name that gpuprobe looks for.
@@ -66,19 +65,6 @@ fn root_the_inode_of_a_library_that_is_left_alone_may_become_a_probed_ones() {
     second.say(&load);
     gpuprobe.until_it_sees(second.pid, &mut second);
     gpuprobe.stop();
-}
-
-#[test]
-fn root_process_with_only_an_unrelated_library_is_waited_for() {
-    let copy = OwnCopy::new();
-    let other = copy.standin().path("libcudart.so.99");
-    fs::copy(copy.standin().path("workload_static"), &other).unwrap();
-    let mut workload = Workload::start(Backend::Dlopen);
-    workload.send(&format!("load {}", other.display()));
-    workload.hear();
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    workload.done();
-    gpuprobe.final_report().assert_totals(Totals::default());
 }
 
 #[test]

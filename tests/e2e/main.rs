@@ -24,7 +24,6 @@ mod entries;
 mod exactness;
 mod explain;
 mod filters;
-mod formats;
 mod gate;
 mod harness;
 mod incidents;
@@ -35,7 +34,6 @@ mod losses;
 mod memory;
 mod no_target;
 mod output;
-mod owners;
 mod processes;
 mod python;
 #[path = "../pythons/mod.rs"]
@@ -47,7 +45,6 @@ mod stacks;
 mod stopped;
 mod summary;
 mod tensors;
-mod together;
 #[path = "../schema/validator.rs"]
 mod validator;
 mod versions;

@@ -86,32 +86,6 @@ fn root_forked_children_and_new_programs_have_entries_of_their_own() {
 }
 
 #[test]
-fn root_exec_after_late_attach_starts_a_new_entry() {
-    let mut workload = Workload::start(Backend::Shared);
-    workload.say("freenull");
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid)
-        .interval("50ms")
-        .start();
-    workload.say("alloc 4096 3");
-    workload.send(&format!("exec {}", standin().program_text(Backend::Shared)));
-    assert_eq!(workload.ready(), workload.pid);
-    let pid = workload.pid;
-    let report = gpuprobe.report_where("the end of the first program", |report| {
-        report.entries(pid).iter().any(|e| e["exited"] == true)
-    });
-    report.assert_holds(pid, 12_288, 3);
-    let report = gpuprobe.stop();
-    report.assert_nothing_lost();
-    let ended: Vec<_> = report
-        .entries(pid)
-        .into_iter()
-        .filter(|e| e["exited"] == true)
-        .collect();
-    assert_eq!(ended.len(), 1);
-    assert_eq!(number(ended[0], "live_bytes"), 12_288);
-}
-
-#[test]
 fn root_killed_process_is_in_the_last_host_wide_report() {
     let _shared = host_wide();
     let mut workload = Workload::start(Backend::Shared);

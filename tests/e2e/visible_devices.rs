@@ -5,10 +5,9 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::harness::report::list;
-use crate::harness::{Backend, Family, Nvml, Root, Setup, Workload, nvml, standin};
+use crate::harness::{Backend, Family, Nvml, Root, Setup, Workload};
 
 /// Number, number on the host, UUID, bytes of each device of a process or of all.
 fn devices(of: &Value) -> Vec<[Value; 4]> {
@@ -100,33 +99,6 @@ fn root_the_gpus_of_the_host_are_named_for_each_process() {
         if gpu.is_u64() {
             assert_eq!(by_gpu.get(&known).copied(), bytes.as_u64(), "{gpu} {uuid}");
         }
-    }
-}
-
-#[test]
-fn root_without_gpus_in_nvml_only_the_process_device_number_is_known() {
-    let none = Nvml::with_gpus(0);
-    let settings = ["CUDA_VISIBLE_DEVICES=2", "STANDIN_DEVICES=4"];
-    for is_broken in [true, false] {
-        let mut command = Command::new("env");
-        let command = command
-            .args(settings)
-            .arg(standin().program(Backend::Shared));
-        let mut workload = Workload::spawn(command);
-        workload.say("freenull");
-        let setup = Setup::pid_without_stacks(workload.pid);
-        let (_folder, setup) = match is_broken {
-            true => nvml::broken(setup),
-            false => (TempDir::new().unwrap(), none.given_to(setup)),
-        };
-        let mut gpuprobe = setup.start();
-        workload.say("setdevice 0");
-        workload.say("alloc 4096");
-        let report = gpuprobe.stop();
-        let process = report.process(workload.pid);
-        let expected = [json!(0), json!(null), json!(null), json!(4096)];
-        assert_eq!(devices(process), [expected]);
-        assert!(process.get("nvml").is_none());
     }
 }
 

@@ -177,44 +177,6 @@ static bool run_trate(const struct args *args, struct reply *reply)
     return true;
 }
 
-/* ---- calls of the hook that are not true ----------------------------------- */
-
-static bool run_treport(const struct args *args, struct reply *reply)
-{
-    struct c10_device device = { (int8_t)strtol(args->text[4], NULL, 0),
-                                 (int8_t)strtol(args->text[5], NULL, 0) };
-    (void)reply;
-    standin_report_memory((void *)args->number[0], strtol(args->text[1], NULL, 0), args->number[2],
-                          args->number[3], device);
-    return true;
-}
-
-/* Any number, and often a limit. */
-static uint64_t random_word(uint64_t *state)
-{
-    static const uint64_t limits[] = { 0,         1,          511,        512,
-                                       1u << 31,  UINT32_MAX, 1ull << 47, 1ull << 48,
-                                       INT64_MAX, 1ull << 63, UINT64_MAX, -512ull };
-    uint64_t choice = next_random(state), word = next_random(state);
-    if (choice % 3 == 0)
-        return limits[choice / 3 % (sizeof limits / sizeof *limits)];
-    return word >> choice / 3 % 64;
-}
-
-static bool run_tgarbage(const struct args *args, struct reply *reply)
-{
-    uint64_t state = args->number[1] | 1;
-    (void)reply;
-    for (uint64_t count = args->number[0]; count; count--) {
-        uint64_t word[5];
-        for (int i = 0; i < 5; i++)
-            word[i] = random_word(&state);
-        standin_report_memory((void *)word[0], (int64_t)word[1], word[2], word[3],
-                              (struct c10_device){ (int8_t)word[4], (int8_t)(word[4] >> 8) });
-    }
-    return true;
-}
-
 /* ---- TensorFlow's allocator: a region from CUDA, and chunks of it ----------- */
 
 static bool run_tregion(const struct args *args, struct reply *reply)
@@ -252,8 +214,6 @@ const struct command more_commands[] = {
     { "tchurn THREADS STEPS SEED", NEEDS_API, run_tchurn },
     { "tflood THREADS PAIRS SIZE", NEEDS_API, run_tflood },
     { "trate RATE <seconds> SIZE", NEEDS_API, run_trate },
-    { "treport ADDRESS <bytes> ALLOCATED RESERVED <type> <index>", NEEDS_API, run_treport },
-    { "tgarbage CALLS SEED", NEEDS_API, run_tgarbage },
     { "tregion SIZE", NEEDS_API, run_tregion },
     { "tchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_tchunk },
     { .usage = NULL },

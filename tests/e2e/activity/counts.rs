@@ -90,14 +90,3 @@ fn check_times(process: &Value) {
     let observed = process["observed_seconds"].as_f64().unwrap() * 1e9;
     assert!((busy + number(gaps, "total_ns")) as f64 <= observed);
 }
-
-#[test]
-fn root_only_selected_activity_kinds_are_collected() {
-    let only = setup(Backend::Shared).modes(["--activity=memcpy,memset"]);
-    let (pid, truth, report) = traced(only, WORK);
-    let process = process(&report, pid);
-    assert_eq!(number(process, "records"), truth.copies + truth.sets);
-    for empty in ["kernels", "calls", "memory", "contexts"] {
-        assert!(list(process, empty).is_empty(), "{empty}");
-    }
-}

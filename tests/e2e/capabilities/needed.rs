@@ -5,8 +5,7 @@ use std::fs;
 use nix::unistd::{Uid, chown};
 
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program, standin};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program};
 
 const NO_CAPABILITIES: [&str; 3] = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
 
@@ -64,30 +63,6 @@ fn root_low_limits_do_not_matter() {
     let said = traced.output().unwrap().stdout;
     let said = String::from_utf8(said).unwrap();
     assert!(said.lines().any(|line| line == "64"), "{said}");
-}
-
-#[test]
-fn root_two_capabilities_suffice_for_own_processes() {
-    let mut command = std::process::Command::new("setpriv");
-    command
-        .args(&NO_CAPABILITIES[1..])
-        .arg(standin().program(Backend::Shared));
-    let mut workload = Workload::spawn(&mut command);
-    workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid)
-        .wrapped([
-            "setpriv",
-            "--inh-caps=-all",
-            "--bounding-set=-all,+bpf,+perfmon",
-        ])
-        .start();
-    workload.say("alloc 4096 3");
-    gpuprobe.stop().assert_totals(Totals {
-        alloc_calls: 3,
-        live_bytes: 12_288,
-        live_allocations: 3,
-        ..Totals::default()
-    });
 }
 
 /// An unprivileged user.

@@ -76,25 +76,6 @@ fn root_holders_of_the_gpu_are_named() {
 }
 
 #[test]
-fn root_without_nvml_traced_holders_are_named() {
-    let first = Workload::start(Backend::Shared);
-    let second = Workload::start(Backend::Shared);
-    let (folder, setup) = crate::harness::nvml::broken(Setup::pids([first.pid, second.pid]));
-    let mut gpuprobe = setup.start();
-    let (mut first, mut second) = (first, second);
-    first.play("setdevice 0; alloc 1048576 3");
-    second.play("setdevice 0; alloc 4096; fail cudaMalloc 1 2; alloc 4096; free 0");
-    let report = gpuprobe.stop();
-    let one = &incidents(&report)[0];
-    assert_eq!(one["pid"], second.pid);
-    assert!(one.get("gpu").is_none() && one["used_bytes"].is_null());
-    assert_eq!(list(one, "others").len(), 1);
-    assert_eq!(other(one, first.pid)["live_bytes"], 3 * MIB);
-    assert!(other(one, first.pid)["used_bytes"].is_null());
-    drop(folder);
-}
-
-#[test]
 fn root_host_memory_incident_has_no_gpu() {
     let nvml = Nvml::with_gpus(1);
     let mut program = Workload::start(Backend::Shared);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{counts, incidents, said, short};
-use crate::harness::Backend::{Driver, Shared, Static};
+use crate::harness::Backend::{Driver, Shared};
 use crate::harness::{Report, Setup, Workload};
 
 /// A command, its function in the runtime and in the driver backend, and the bytes that it
@@ -69,33 +69,6 @@ fn root_each_function_that_is_refused_is_an_incident() {
         assert_eq!(short(incidents(&report)), expected, "{backend:?}");
         assert_eq!(incidents(&report)[7]["repeats"], count - 8);
         report.assert_nothing_lost();
-    }
-}
-
-#[test]
-fn root_successful_retry_is_no_failure() {
-    for backend in [Shared, Static] {
-        let api = backend.allocates_with();
-        let mut run = Setup::workload(backend).run(&format!(
-            "alloc 1048576 3; fail {api} 2 2; alloc 65536; alloc 65536; free 0; alloc 65536"
-        ));
-        let report = run.report();
-        assert_eq!(counts(&report), [2, 1]);
-        let all = incidents(&report);
-        assert_eq!(short(all), [(api, 65_536, 2, "retried")]);
-        let one = &all[0];
-        assert_eq!(one["pid"], run.pid);
-        assert_eq!(one["result"], 2);
-        // Memory held at the first refusal: before the free, and without the retry's.
-        assert_eq!(one["live_bytes"], 3 << 20);
-        assert_eq!(one["sites"][0]["bytes"], 3 << 20);
-        assert_eq!(one["sites"][0]["allocations"], 3);
-        let label = one["label"].as_str().unwrap();
-        assert!(label.contains("tally_alloc"), "{label}");
-        let said = said(&mut run.gpuprobe);
-        assert!(said[0].contains(": retried with success "), "{said:#?}");
-        assert!(said[1].contains("failed 2 times"), "{said:#?}");
-        assert!(said[0].contains("was refused 64.00 KiB"), "{said:#?}");
     }
 }
 

@@ -51,12 +51,6 @@ fn measure(what: &str, setup: impl FnOnce(u32) -> Setup, before: &[String], libr
 }
 
 #[test]
-fn root_the_first_library_of_a_process_is_probed_soon() {
-    let library = standin().runtime();
-    measure("first_library", Setup::pid, &[], &library);
-}
-
-#[test]
 fn root_second_library_of_a_process_is_probed_soon() {
     let copy = OwnCopy::new();
     let before = [format!("load {}", standin().runtime()), "freenull".into()];
@@ -139,22 +133,4 @@ fn root_a_command_misses_nothing_after_it_opens_a_library() {
     let truth = talk.done();
     assert_eq!(truth.allocs, 300);
     gpuprobe.final_report().assert_totals(truth);
-}
-
-#[test]
-fn root_children_of_a_command_miss_nothing_after_they_open_a_library() {
-    let copies: Vec<_> = (0..4).map(|_| OwnCopy::new()).collect();
-    let runs = copies.iter().map(|copy| {
-        let program = standin().program_text(Backend::Dlopen);
-        let library = copy.standin().runtime();
-        format!("{program} -c 'load {library}; alloc 64 50; free 0 20; exit' >&2 & ")
-    });
-    let script = runs.collect::<String>() + "wait";
-    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script]).start();
-    let report = gpuprobe.final_report();
-    report.assert_nothing_lost();
-    report.assert_calls(&[("cudaMalloc", 200)]);
-    let memleak = &report["memleak"];
-    assert_eq!(number(memleak, "free_calls"), 80);
-    assert_eq!(number(memleak, "live_bytes"), 4 * 30 * 64);
 }

@@ -3,23 +3,19 @@
 
 mod attach;
 mod attacks;
-mod calls;
 mod copies;
-mod explain;
 pub(crate) mod faults;
 mod flood;
 mod hostile;
-mod incidents;
 mod kernels;
 mod latency;
 mod output;
-mod python_hostile;
 mod random;
 mod recording;
 mod serve;
 mod stacks;
 mod stress;
 mod tensor_attach;
-mod tensor_hostile;
 mod tensor_losses;
+mod tensor_memory;
 mod top;

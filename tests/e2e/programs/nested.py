@@ -2,8 +2,8 @@
 #
 #   nested.py LIBCUDART CALLS WAY
 #
-# WAY: at once; wait, for a line of input before a function that was not called before; late, with a
-# perf map from there on, and for a line of input after that. The map is removed at the end.
+# WAY: at once; late, with a perf map from after the first calls on, and for a line of input after that. The map is
+# removed at the end.
 import ctypes
 import os
 import sys
@@ -42,9 +42,6 @@ if WAY == "at once":
     evaluate()
 # After the first call, code is specialised: the calls come from other places in the interpreter.
 train(int(sys.argv[2]))
-if WAY == "wait":
-    print("ready", flush=True)
-    sys.stdin.readline()
 if WAY == "late":
     sys.activate_stack_trampoline("perf")
 if WAY != "at once":

@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{ALL, Recording, agree, analysed, count, json, recorded, written};
 use crate::harness::report::number;
-use crate::harness::{Backend, Setup, Workload, alone, standin};
-use crate::losses::pause;
+use crate::harness::{Backend, Setup, standin};
 use crate::memory::EVERY_KIND;
 
 #[test]
@@ -112,43 +110,5 @@ fn root_reports_of_recordings_have_every_sum_of_live_reports() {
         assert_eq!(count(&recording.file, named), 1);
         let replayed = written(&["replay", &file, "--format", "json"]);
         assert_eq!(replayed, run.text());
-    }
-}
-
-#[test]
-fn root_losses_are_recorded() {
-    let _alone = alone();
-    let recording = Recording::new();
-    // The workload floods a ring that is not read while gpuprobe is suspended.
-    let mut workload = Workload::start(Backend::Shared);
-    let ring = ["--map-entries", "memory_ring=1048576"];
-    let setup = Setup::pid(workload.pid).args(ring);
-    let mut gpuprobe = setup.args(["--record", &recording.text()]).start();
-    pause(&gpuprobe);
-    workload.say("race 2 10000 4096");
-    gpuprobe.child.signal(Signal::SIGCONT);
-    let last = gpuprobe.stop();
-    assert!(last.lost("memory") > 0);
-    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    agree(&recording.file, &last, &text);
-    workload.say("exit");
-}
-
-#[test]
-fn root_kinds_have_the_names_of_nsys() {
-    let script = "alloc 1048576 3; pitched 1000 100; managed 1048576; pinned 65536; async 1000 2; \
-                  vcreate 2097152; module one table=4096; symbol table; free 0";
-    let (recording, ..) = recorded(Setup::workload(Backend::Shared), script);
-    for (kind, events) in [
-        ("Device", 8),
-        ("Managed", 1),
-        ("Pinned", 1),
-        ("Device Static", 1),
-    ] {
-        let of_kind = format!(
-            "CUDA_GPU_MEMORY_USAGE_EVENTS e JOIN ENUM_CUDA_MEM_KIND k ON k.id = e.memKind \
-             WHERE k.label = '{kind}'"
-        );
-        assert_eq!(count(&recording.file, &of_kind), events, "{kind}");
     }
 }

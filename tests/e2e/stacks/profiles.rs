@@ -6,7 +6,6 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::harness::gpuprobe::output_of;
-use crate::harness::report::number;
 use crate::harness::{Report, Setup, standin};
 
 /// The weights of a folded profile by functions, outermost first, sorted.
@@ -75,25 +74,4 @@ fn root_flame_graph_total_equals_the_ledger() {
     let chains = reported(&recording, &leakage);
     let chains: serde_json::Value = serde_json::from_str(&chains).unwrap();
     assert_eq!(chains["totals"]["total"]["bytes"], held);
-}
-
-#[test]
-fn root_peak_profile_equals_the_recordings() {
-    let folder = TempDir::new().unwrap();
-    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (live, recording) = (file("live.folded"), file("run.sqlite"));
-    // Each pair is freed again: the peak is while the last of them is live.
-    let report = traced(
-        &[
-            "--folded", &live, "--weight", "peak", "--record", &recording,
-        ],
-        &["all 4 512", "pairs 3 5 1000"],
-    );
-    let peak = number(&report["memleak"], "peak_bytes");
-    assert!(peak > report.totals().live_bytes, "{peak}");
-    let lines = folded(Path::new(&live));
-    assert_eq!(lines.iter().map(|(_, bytes)| bytes).sum::<u64>(), peak);
-    let recorded = file("recorded.folded");
-    reported(&recording, &["--weight", "peak", "--folded", &recorded]);
-    assert_eq!(folded(Path::new(&recorded)), lines);
 }

@@ -1,17 +1,13 @@
 //! Python functions, in programs run by `python -X perf`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::sites;
-use crate::harness::child::Guarded;
 use crate::harness::report::{list, number};
-use crate::harness::talk::Talk;
 use crate::harness::{Report, Setup, standin, wait_for};
 
 /// Calls by the same path: five times as many as stacks are copied in a second.
@@ -144,32 +140,6 @@ fn root_perf_map_functions_are_named_in_namespaces() {
     let report = gpuprobe.final_report();
     let sites = sites_of_only(&report).1;
     assert_eq!(by_path(sites), expected());
-}
-
-/// A function called for the first time during tracing is in the map by then; when gpuprobe sees
-/// it, only the map file that it opened earlier is left of the process.
-#[test]
-fn root_perf_map_functions_added_later_are_named() {
-    let words = words(python(), "wait");
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = Guarded::spawn(&mut command).unwrap();
-    let mut talk = Talk::new(&mut child);
-    assert_eq!(talk.hear(), "ready");
-    let mut gpuprobe = Setup::pid(child.pid())
-        .args(BY_MAP)
-        .interval("100ms")
-        .start();
-    gpuprobe.next_report();
-    gpuprobe.child.signal(Signal::SIGSTOP);
-    talk.send("go on");
-    assert!(child.wait().success());
-    gpuprobe.child.signal(Signal::SIGCONT);
-    let report = gpuprobe.final_report();
-    let sites = sites(&report, child.pid());
-    let expected = [(OF_EVALUATE.to_owned(), 1)];
-    assert_eq!(by_path(sites), expected);
 }
 
 /// A map that is created after the process was first looked at is read while the process lives.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::Programs;
 use crate::harness::report::number;
-use crate::harness::{Backend, OwnCopy, Report, Setup, Truth, Workload, host_wide, standin};
+use crate::harness::{Backend, OwnCopy, Report, Setup, Truth, Workload, standin};
 
 /// Bytes of the programs with this PID, sorted.
 fn held(report: &Report, pid: u32) -> Vec<u64> {
@@ -34,28 +34,6 @@ fn root_pid_reuse_gives_separate_process_entries() {
     let report = gpuprobe.final_report();
     report.assert_totals(truth);
     assert_eq!(held(&report, pid), [2000, 4000, 6000, 8000]);
-}
-
-#[test]
-fn root_host_wide_pid_reuse_starts_a_new_entry() {
-    let _shared = host_wide();
-    let programs = Programs::built(&["reuse.c"]);
-    let workload = standin().program(Backend::Shared);
-    let mut reuse = Command::new(programs.path("reuse"));
-    let mut first = Workload::spawn(reuse.arg("2").arg(workload));
-    let pid = first.pid;
-    first.say("freenull");
-    let mut gpuprobe = Setup::everything().interval("50ms").start();
-    let address = first.say("alloc 4096");
-    first.done();
-    assert_eq!(first.ready(), pid);
-    // Not the memory of the previous process with this PID.
-    first.say(&format!("freeaddr {address}"));
-    first.say("alloc 512 2");
-    first.done();
-    let report = gpuprobe.stop();
-    report.assert_nothing_lost_of([pid]);
-    assert_eq!(held(&report, pid), [1024, 4096]);
 }
 
 #[test]

@@ -1,11 +1,10 @@
-//! A traced program has the same output and exit status as an untraced one.
+//! A traced program has the same output and exit status as an untraced one; `nonlocal_exits` has others.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use tempfile::NamedTempFile;
 
-use super::Programs;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::number;
 use crate::harness::{Backend, Report, require_bpf, standin};
@@ -137,30 +136,5 @@ fn root_program_output_is_the_same_when_traced() {
             assert!(report.launches()[0] >= 10 + 5);
             assert!(number(&report["bandwidth_util"], "copies") >= 3 + 3);
         }
-    }
-}
-
-#[test]
-fn root_program_exit_status_is_the_same_when_traced() {
-    let programs = Programs::built(&["leave.cc"]);
-    for how in ["catch", "exit", "fork", "exec", "none"] {
-        let words = [programs.text("leave"), how.to_owned()];
-        let alone = run(&words);
-        for kind in ["session", "multi"] {
-            let (done, report) = traced(&words, kind);
-            assert_eq!(done, alone, "{how} with {kind}");
-            assert!(report.totals().alloc_calls >= 4, "{how} with {kind}");
-        }
-    }
-    for (script, status) in [
-        ("echo out; echo wrong >&2; exit 7", 7),
-        ("kill -TERM $$", 143),
-        ("kill -SEGV $$", 139),
-    ] {
-        let words = ["sh", "-c", script].map(str::to_owned);
-        let (done, _) = traced(&words, "session");
-        let alone = run(&words);
-        assert_eq!((done.output, done.errors), (alone.output, alone.errors));
-        assert_eq!(done.status, Some(status), "{script}");
     }
 }

@@ -3,5 +3,4 @@
 mod clients;
 mod containers;
 mod encryption;
-mod hosts;
 mod prometheus;

@@ -4,8 +4,6 @@ use std::collections::HashSet;
 
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 use crate::harness::report::list;
-use crate::harness::talk::Talk;
-use crate::harness::{Setup, Workload, alone};
 use crate::memory::{STEP, ScriptRun, check};
 
 const MANY: &str = "alloc 512 4000; managed 256 3000; pitched 64 4 3000; pinned 64 2000; \
@@ -62,52 +60,4 @@ fn root_400_000_allocations_come_and_go() {
     let (report, truth) = ScriptRun::start(Shared, &[]).play(steps).end();
     assert_eq!((truth.allocs, truth.frees), (450_000, 250_000));
     check(&report, truth, "device 80000000 in 200000", "many live");
-}
-
-/// Allocates in steps that fit into the ring, however slow the reader is.
-fn allocate_many(talk: &mut Talk, blocks: u64) {
-    for _ in 0..blocks / 40_000 {
-        talk.say("alloc 512 40000");
-    }
-}
-
-#[test]
-fn root_240_000_live_allocations_are_all_tracked() {
-    let _alone = alone();
-    let mut workload = Workload::start(Shared);
-    workload.say("freenull");
-    let mut json = Setup::pid(workload.pid).start();
-    let mut csv = Setup::pid(workload.pid).format("csv").start();
-    allocate_many(&mut workload, 240_000);
-    let truth = workload.status();
-    assert_eq!(truth.live, 240_000);
-    json.interrupt();
-    csv.interrupt();
-    let report = json.final_report();
-    report.assert_totals(truth);
-    report.assert_holds(workload.pid, 122_880_000, 240_000);
-    let allocations = report.allocations(workload.pid);
-    let mut addresses: Vec<_> = allocations
-        .iter()
-        .map(|a| a["address"].as_str().unwrap())
-        .collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    assert_eq!(addresses.len(), 240_000, "different addresses");
-
-    assert!(csv.wait().success());
-    let mut rows = csv::Reader::from_path(&csv.reports).unwrap();
-    let mut from_csv: Vec<_> = rows
-        .records()
-        .map(|row| {
-            let row = row.unwrap();
-            assert_eq!(
-                (&row[2], &row[9]),
-                (workload.pid.to_string().as_str(), "512")
-            );
-            row[8].to_owned()
-        })
-        .collect();
-    from_csv.sort_unstable();
-    assert_eq!(from_csv, addresses);
 }

@@ -28,18 +28,8 @@ fn storm(kind: &str) {
 }
 
 #[test]
-fn root_a_storm_on_two_processors_is_exact_with_session() {
-    storm("session");
-}
-
-#[test]
-fn root_a_storm_on_two_processors_is_exact_with_multi() {
-    storm("multi");
-}
-
-#[test]
-fn root_a_storm_on_two_processors_is_exact_with_perf() {
-    storm("perf");
+fn root_a_storm_on_two_processors_is_exact() {
+    ["session", "multi", "perf"].into_iter().for_each(storm);
 }
 
 #[test]

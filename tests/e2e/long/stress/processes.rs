@@ -1,11 +1,9 @@
 //! Large numbers of processes and threads.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::harness::report::{Report, Totals, number};
-use crate::harness::talk::Talk;
-use crate::harness::{Backend, Setup, Truth, Workload, alone, host_wide, standin};
+use crate::harness::report::Totals;
+use crate::harness::{Backend, Setup, alone, standin};
 use crate::long::faults::Programs;
 
 /// Time limit of the whole run: 12 ms a process.
@@ -60,50 +58,4 @@ fn root_a_thousand_threads_are_exact() {
     let threads = report.process(pid)["threads"].as_array().unwrap();
     let holding = threads.iter().filter(|t| t["live_allocations"] == 2);
     assert_eq!(holding.count(), 1000);
-}
-
-#[test]
-fn root_300_short_processes_are_all_named() {
-    let child = standin().program_text(Backend::Shared);
-    let run = format!("forkexec {child} -c 'alloc 512 2; free 0; exit'");
-    let check = |report: &Report, pid: &str| {
-        let process = report.process(pid.parse().unwrap());
-        assert_eq!(process["comm"], "workload");
-        assert_eq!(process["uid"], 0);
-        assert_eq!(process["exited"], true);
-        assert_eq!(number(process, "live_bytes"), 512);
-    };
-    let run_all = |talk: &mut Talk| -> Vec<String> {
-        (0..300)
-            .map(|_| {
-                let reply = talk.say(&run);
-                let (pid, status) = reply.split_once(' ').unwrap();
-                assert_eq!(status, "status=0");
-                pid.to_owned()
-            })
-            .collect()
-    };
-
-    let mut gpuprobe = Setup::command([&child]).start();
-    gpuprobe.talk.ready();
-    let pids = run_all(&mut gpuprobe.talk);
-    assert_eq!(gpuprobe.talk.done(), Truth::default());
-    let report = gpuprobe.final_report();
-    report.assert_totals(Truth {
-        live: 300,
-        bytes: 300 * 512,
-        allocs: 600,
-        frees: 300,
-        ..Truth::default()
-    });
-    pids.iter().for_each(|pid| check(&report, pid));
-
-    let _shared = host_wide();
-    let mut parent = Workload::spawn(&mut Command::new(&child));
-    parent.say("freenull");
-    let mut gpuprobe = Setup::everything().start();
-    let pids = run_all(&mut parent);
-    let report = gpuprobe.stop();
-    report.assert_nothing_lost_of(pids.iter().map(|pid| pid.parse().unwrap()));
-    pids.iter().for_each(|pid| check(&report, pid));
 }

@@ -132,19 +132,6 @@ fn root_stress_scripts_anomaly_is_on_top_of_its_thread() {
 }
 
 #[test]
-fn root_stress_scripts_anomaly_is_the_first_line_of_its_thread() {
-    let setup = Setup::command(script("anomaly.py", ANOMALY)).format("text");
-    let mut gpuprobe = setup.args(["--group", "thread"]).start();
-    assert_eq!(gpuprobe.exit_code(), 0);
-    let said = statement(&gpuprobe.talk);
-    let text = std::fs::read_to_string(&gpuprobe.reports).unwrap();
-    let thread = format!("worker_2:{}", said["anomaly"]["tid"]);
-    let first = text.lines().find(|line| line.ends_with(&thread));
-    let first = first.expect(&thread);
-    assert!(first.contains("  2.05 GiB    0  "), "'{first}' in {text}");
-}
-
-#[test]
 fn root_stress_scripts_that_wait_are_seen_from_their_first_call() {
     let options = "--wait --throughput 5000 --calls 2000 --free-ratio 0.5";
     let command = script("paced.py", options);

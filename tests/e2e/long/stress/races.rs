@@ -40,15 +40,8 @@ fn race(backend: Backend, settings: &[(&str, &str)]) {
 #[test]
 fn root_a_race_for_addresses_ends_exact() {
     race(Backend::Shared, &[]);
-}
-
-#[test]
-fn root_a_race_for_addresses_ends_exact_in_the_driver() {
     race(Backend::Driver, &[]);
-}
-
-#[test]
-fn root_a_race_for_addresses_of_frees_that_have_not_returned_ends_exact() {
+    // Frees that have not returned.
     race(Backend::Shared, &[("STANDIN_FREE_LINGER_NS", "2000")]);
 }
 

@@ -6,8 +6,6 @@ mod tmux;
 
 use std::fs;
 
-use nix::sys::signal::Signal;
-
 use crate::harness::{Backend, Report, Workload};
 use tmux::Screen;
 
@@ -34,7 +32,7 @@ fn last(screen: &Screen, wanted: impl Fn(&Report) -> bool) -> Option<Report> {
 fn watch(workload: &Workload, size: (u16, u16), more: &[&str]) -> Screen {
     let pid = workload.pid.to_string();
     let arguments = ["top", "--pid", &pid, "--interval", "200ms", "-o", "reports"];
-    Screen::start(size, &[&arguments[..], more].concat(), &[])
+    Screen::start(size, &[&arguments[..], more].concat())
 }
 
 #[test]
@@ -73,88 +71,6 @@ fn root_top_is_walked_through_with_keys() {
 }
 
 #[test]
-fn root_rows_fit_a_terminal_that_is_resized() {
-    let mut workload = Workload::start(Backend::Shared);
-    let screen = watch(&workload, (120, 30), &[]);
-    let pid = workload.pid.to_string();
-    screen.line(&[&pid]);
-    workload.say("alloc 1048576 5");
-    screen.line(&[&pid, &size(5 << 20)]);
-    for (columns, rows) in [(40, 10), (250, 80), (80, 24)] {
-        screen.resize(columns, rows);
-        screen.wait("the new size", |lines| {
-            let is_whole = lines.len() == usize::from(rows);
-            let has = lines
-                .iter()
-                .any(|line| line.contains(&pid) && line.contains("5.00 MiB"));
-            let fits = lines
-                .iter()
-                .all(|line| line.chars().count() <= usize::from(columns));
-            let last = lines.last()?;
-            (is_whole && has && fits && last.starts_with("? help")).then_some(())
-        });
-    }
-    screen.press(&["C-c"]);
-    screen.line(&["status 0"]);
-}
-
-#[test]
-fn root_a_killed_process_is_shown_as_ended() {
-    let mut workload = Workload::start(Backend::Shared);
-    let mut other = Workload::start(Backend::Shared);
-    let pids = format!("{},{}", workload.pid, other.pid);
-    let screen = Screen::start(
-        (120, 24),
-        &["top", "--pid", &pids, "--interval", "200ms"],
-        &[],
-    );
-    workload.say("freenull");
-    other.say("freenull");
-    screen.line(&[&other.pid.to_string()]);
-    workload.say("alloc 1048576 9");
-    other.say("alloc 1048576 2");
-    screen.line(&[&workload.pid.to_string(), &size(9 << 20)]);
-    screen.press(&["Enter"]);
-    screen.line(&["tally_alloc", &size(9 << 20)]);
-    workload.child.signal(Signal::SIGKILL);
-    screen.line(&[&workload.pid.to_string(), "(ended)"]);
-    screen.press(&["Escape"]);
-    screen.line(&[&other.pid.to_string(), &size(2 << 20)]);
-    other.child.signal(Signal::SIGKILL);
-    // Nothing is left to watch.
-    screen.line(&["status 0"]);
-}
-
-#[test]
-fn root_colours_are_left_out_if_asked() {
-    let mut workload = Workload::start(Backend::Shared);
-    workload.say("freenull");
-    let pid = workload.pid.to_string();
-    let arguments = ["top", "--pid", &pid, "--interval", "200ms"];
-    // 39 and 49 are the terminal's own colours, to which tmux returns after bold text.
-    let has_color = |painted: &str| {
-        let painted = painted.replace("\x1b[39m", "");
-        painted.contains("\x1b[3") || painted.contains(";3")
-    };
-    for (more, environment, is_colored) in [
-        (&[][..], &[][..], true),
-        (&["--color", "never"], &[], false),
-        (&[], &[("NO_COLOR", "1")], false),
-    ] {
-        let arguments = [&arguments[..], more].concat();
-        let screen = Screen::start((120, 24), &arguments, environment);
-        screen.line(&[&pid, "workload"]);
-        workload.say("managed 1048576");
-        screen.line(&[&pid, "workload", "mmmmmmmmmm"]);
-        assert_eq!(
-            has_color(&screen.painted()),
-            is_colored,
-            "{more:?} {environment:?}"
-        );
-    }
-}
-
-#[test]
 fn root_keys_write_a_flame_graph_and_a_recording() {
     let mut workload = Workload::start(Backend::Shared);
     let screen = watch(&workload, (160, 24), &[]);
@@ -188,7 +104,7 @@ fn root_keys_write_a_flame_graph_and_a_recording() {
     assert!(text.contains(&size(6 << 20)), "{text}");
     // It is played with the same screens.
     let file = file.to_str().unwrap();
-    let screen = Screen::start((120, 24), &["top", file, "--speed", "1000x"], &[]);
+    let screen = Screen::start((120, 24), &["top", file, "--speed", "1000x"]);
     screen.line(&[&pid, &size(6 << 20)]);
     screen.press(&["{"]);
     screen.press(&["Space"]);

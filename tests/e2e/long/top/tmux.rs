@@ -13,26 +13,17 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Runs `gpuprobe top` with these arguments and variables on a terminal of this size.
-    pub(super) fn start(
-        (columns, rows): (u16, u16),
-        arguments: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Self {
+    /// Runs `gpuprobe top` with these arguments on a terminal of this size.
+    pub(super) fn start((columns, rows): (u16, u16), arguments: &[&str]) -> Self {
         require_bpf();
         let screen = Self {
             folder: TempDir::new().unwrap(),
         };
         let quoted = |word: &&str| format!("'{word}'");
-        let set = environment
-            .iter()
-            .map(|(name, value)| format!("{name}='{value}'"));
-        let set: Vec<_> = set.collect();
         let words: Vec<_> = arguments.iter().map(quoted).collect();
         let line = format!(
-            "cd {}; {} {BINARY} {}; echo status $?; exec cat",
+            "cd {}; {BINARY} {}; echo status $?; exec cat",
             screen.folder.path().display(),
-            set.join(" "),
             words.join(" ")
         );
         let (columns, rows) = (columns.to_string(), rows.to_string());
@@ -72,19 +63,9 @@ impl Screen {
             .collect()
     }
 
-    /// The lines with their escape sequences.
-    pub(super) fn painted(&self) -> String {
-        self.tmux(&["capture-pane", "-p", "-e"])
-    }
-
     /// Types keys, by the names that tmux has for them.
     pub(super) fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
-    }
-
-    pub(super) fn resize(&self, columns: u16, rows: u16) {
-        let (columns, rows) = (columns.to_string(), rows.to_string());
-        self.tmux(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
     /// Waits until the lines on the terminal are as wanted.
