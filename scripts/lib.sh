@@ -83,7 +83,6 @@ have_package() {
     binutils) have objcopy ;;
     libc6-dev) [[ -e /usr/include/stdio.h ]] ;;
     nodejs) have node ;;
-    iproute2) have ip ;;
     libelf-dev) [[ -e /usr/include/libelf.h ]] ;;
     zlib1g-dev) [[ -e /usr/include/zlib.h ]] ;;
     perl-base) have perl ;;

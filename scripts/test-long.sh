@@ -47,7 +47,7 @@ wants() {
 }
 
 ensure_build_packages
-ensure_packages python3 libcap2-bin iproute2 curl openssl prometheus runc tmux
+ensure_packages python3 libcap2-bin curl openssl prometheus runc tmux
 ensure_cargo
 ensure_rust_components clippy
 as_builder scripts/fetch-pythons.sh || say "no further CPythons: the tests take those that are there"

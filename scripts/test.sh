@@ -17,7 +17,7 @@ cd "$root"
 source scripts/suite.sh
 
 ensure_build_packages
-ensure_packages clang-format shellcheck python3 libcap2-bin iproute2 curl openssl
+ensure_packages clang-format shellcheck python3 libcap2-bin curl openssl
 ensure_cargo
 ensure_rust_components rustfmt clippy
 # The tests print the versions of Python that they run with, and fail if these are too few.
