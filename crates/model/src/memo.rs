@@ -57,17 +57,4 @@ mod tests {
         assert_eq!(memo.get(&huge, str::to_owned).len(), MAX_BYTES);
         assert!(memo.bytes <= MAX_BYTES && memo.known.is_empty());
     }
-
-    #[test]
-    fn all_is_forgotten_beyond_the_limit() {
-        let mut memo = NameMemo::default();
-        assert_eq!(memo.get("name", |_| "n".to_owned()), "n");
-        assert_eq!(memo.bytes, 5);
-        assert_eq!(memo.get("name", |_| "other".to_owned()), "n");
-        let long = "x".repeat(MAX_BYTES - 6);
-        memo.get(&long, |_| "y".to_owned());
-        assert_eq!((memo.bytes, memo.known.len()), (MAX_BYTES, 2));
-        memo.get("a", |_| String::new());
-        assert_eq!((memo.bytes, memo.known.len()), (1, 1));
-    }
 }
