@@ -128,7 +128,11 @@ impl Run<'_> {
                 },
                 () = &mut deadline => return Ok(None),
                 _ = report.tick() => self.report(false).map(drop)?,
-                Some(request) = request(&mut self.served) => self.answer(request)?,
+                Some(request) = request(&mut self.served) => {
+                    if let Some(served) = &mut self.served {
+                        served.answer(request, &mut self.reading, &mut self.snapshots)?;
+                    }
+                }
                 arrived = notices.readable() => {
                     arrived?.clear_ready();
                     self.reading.pass_notices()?;
@@ -156,22 +160,15 @@ impl Run<'_> {
     /// Does the periodic work.
     fn keep_up(&mut self) -> Result<()> {
         self.reading.keep_up()?;
-        let top = self.top.as_mut();
-        top.map_or(Ok(()), |top| {
-            top.serve(&mut self.reading, &mut self.snapshots)
-        })
+        if let Some(top) = &mut self.top {
+            top.serve(&mut self.reading, &mut self.snapshots)?;
+        }
+        Ok(())
     }
 
     fn write_lines(&mut self) -> Result<()> {
         let reading = &mut self.reading;
         self.output.write_lines(&mut reading.sink, &reading.clock)
-    }
-
-    fn answer(&mut self, request: DocumentRequest) -> Result<()> {
-        let served = self.served.as_mut();
-        served.map_or(Ok(()), |served| {
-            served.answer(request, &mut self.reading, &mut self.snapshots)
-        })
     }
 
     /// Names of functions are not waited for any longer than `wait` from now on.

@@ -52,10 +52,17 @@ impl<'a> Run<'a> {
         let clock = WallClock::now();
         let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
+        // Before the capabilities are dropped, which hooks need.
+        let hooks = config.advanced.on_oom.clone();
+        let hooks = hooks.map(|command| Hooks::start(command, config.advanced.as_root));
+        let hooks = hooks.transpose()?;
+        let served = config.serve.as_ref().zip(socket);
+        let served = served.map(|(config, socket)| Served::start(config, socket));
+        let served = served.transpose()?;
         let (orders, receiver) = mpsc::channel();
         let recorder = recorder::open(config, clock)?;
         let mut sink = sink(config, recorder, &files, &memory, orders.clone())?;
-        let attach = || {
+        let attach = || -> Result<_> {
             let helpers = (files, memory.opener());
             let stacks = &mut sink.stacks;
             let prepare = |probe: &Probe, pid: u32| {
@@ -67,23 +74,9 @@ impl<'a> Run<'a> {
             let tracer = Tracer::start(config, &processes, helpers, (orders, receiver), prepare)?;
             let collect = config.collect.as_ref();
             let collector = collect.map(|collect| Collector::start(collect, &tracer.probe));
-            let rings = tracer.probe.rings()?;
-            // Before the capabilities are dropped, which hooks need.
-            let hooks = config.advanced.on_oom.clone();
-            let hooks = hooks.map(|command| Hooks::start(command, config.advanced.as_root));
-            // After the last fork, which would have its connections, too.
-            let served = config.serve.as_ref().zip(socket);
-            let served = served.map(|(config, socket)| Served::start(config, socket));
-            Ok::<_, anyhow::Error>((
-                collector.transpose()?,
-                rings,
-                tracer,
-                hooks.transpose()?,
-                served.transpose()?,
-            ))
+            Ok((tracer.probe.rings()?, collector.transpose()?, tracer))
         };
-        let (collector, rings, tracer, hooks, served) =
-            attach().inspect_err(|_| sink.input_recorder.discard())?;
+        let (rings, collector, tracer) = attach().inspect_err(|_| sink.input_recorder.discard())?;
         Ok(Self {
             config,
             reading: Reading {
