@@ -12,11 +12,11 @@ use gpuprobe_engine::CallSite;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_report::compare::Comparison;
-use gpuprobe_report::fold::file_name;
 use gpuprobe_report::fold::{self, Folded};
 use gpuprobe_report::label::labels;
 use gpuprobe_report::site_key::{SiteKey, place};
 use gpuprobe_report::{SCHEMA, function_name, memleak};
+use gpuprobe_stacks::cuda::file_name;
 
 /// Memory that a call stack held in two runs.
 #[derive(Clone, Debug, Serialize)]

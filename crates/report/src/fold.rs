@@ -1,11 +1,10 @@
 //! Folding of call stacks in Python programs: the user's own lines, and a summary of the rest.
 
-pub use crate::code::allocators::{self, is_inner};
-pub use crate::code::cuda::file_name;
-use crate::code::cuda::is_own;
-use crate::code::python::is_interpreter;
 use gpuprobe_model::stack::{Frame, Language};
-use gpuprobe_stacks::python::origin::FileOrigin;
+pub use gpuprobe_stacks::allocators::{self, is_inner};
+pub use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::cuda::is_own;
+use gpuprobe_stacks::python::origin::{FileOrigin, is_interpreter};
 
 /// Library lines shown if the stack has no user lines.
 const LIBRARY_LINES: usize = 2;

@@ -13,7 +13,6 @@ use anyhow::{Context, Result, bail};
 use hashbrown::HashMap;
 use serde::Deserialize;
 
-use crate::code::allocators::down_to_start;
 use crate::compare::Comparison;
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::site_key::SiteKey;
@@ -26,6 +25,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::regular::open_input;
 use gpuprobe_os::{files, say};
+use gpuprobe_stacks::allocators::down_to_start;
 use pattern::Pattern;
 
 /// The exit status of a run that leaked, where the command itself succeeded. No status of gpuprobe, pytest

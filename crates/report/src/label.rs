@@ -6,12 +6,12 @@ mod tests;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::code::allocators::{down_to_start, first_user, is_inner};
-use crate::code::cuda::file_name;
 use crate::fold::{FrameOrigin, is_interpreters, is_python, place};
 use crate::names;
 use crate::owners::is_framework_code;
 use gpuprobe_model::stack::Frame;
+use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
+use gpuprobe_stacks::cuda::file_name;
 
 /// Limit on the callers appended to a label to make it unique.
 const MAX_CALLERS: usize = 4;

@@ -8,7 +8,6 @@
 pub mod about;
 pub mod activity;
 pub mod bandwidth;
-pub mod code;
 pub mod compare;
 pub mod cudatrace;
 pub mod explain;

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use serde::Serialize;
 
-use crate::code::cuda::file_name;
-use crate::code::roles::{CodeRole, PYTHON, role};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::Process;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::{CallStack, ModuleId, Symbolize};
+use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::owners::{CodeRole, PYTHON, role};
 
 /// TensorFlow: its allocator is traced in supported versions.
 pub(crate) const TENSORFLOW: &str = "TensorFlow";

@@ -2,9 +2,6 @@
 
 use std::rc::Rc;
 
-use crate::code::allocators::is_below_main;
-use crate::code::cuda;
-use crate::code::python::is_interpreter;
 use crate::memleak::{Holder, stack_of};
 use crate::public::hide_in_site;
 use crate::{function_name, requested};
@@ -13,6 +10,9 @@ use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::stack::{Frame, Language, Location, NoSymbols, Symbolize};
 use gpuprobe_model::text::size;
+use gpuprobe_stacks::allocators::is_below_main;
+use gpuprobe_stacks::cuda;
+use gpuprobe_stacks::python::origin::is_interpreter;
 
 /// Quantity shown as the width of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

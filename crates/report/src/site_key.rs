@@ -6,11 +6,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::code::allocators::down_to_start;
-use crate::code::cuda::{file_name, is_own};
-use crate::code::roles::stem;
 use gpuprobe_cuda::Belongs;
 use gpuprobe_model::stack::Frame;
+use gpuprobe_stacks::allocators::down_to_start;
+use gpuprobe_stacks::cuda::{file_name, is_own};
+use gpuprobe_stacks::owners::stem;
 
 use crate::fold::{FrameOrigin, is_python};
 

@@ -4,7 +4,9 @@
 //! May use: `cuda`, `model`, `os`; no libbpf.
 //! Gives: locations ([`AddressSpaces`], [`paths`]) and frames; files are parsed by a process ([`helper`], [`program`]).
 
+pub mod allocators;
 mod cache;
+pub mod cuda;
 pub mod elf;
 mod elf_file;
 pub mod functions;
@@ -16,6 +18,7 @@ pub mod instruction;
 mod malformed;
 mod module;
 mod modules;
+pub mod owners;
 pub mod paths;
 pub mod program;
 pub mod python;

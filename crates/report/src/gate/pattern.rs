@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 use wildmatch::WildMatch;
 
 use super::Leak;
-use crate::code::cuda::file_name;
-use crate::code::roles::stem;
 use crate::names;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::regular::read_text;
+use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::owners::stem;
 
 /// A pattern.
 pub(super) struct Pattern {

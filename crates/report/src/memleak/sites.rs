@@ -11,7 +11,6 @@ use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
 use super::live;
-use crate::code::cuda;
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::owners::Owners;
@@ -22,6 +21,7 @@ use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Allocation, Allocator, CallSite, Process};
 use gpuprobe_model::stack::{Frame, Location, ModuleId, Symbolize};
+use gpuprobe_stacks::cuda;
 
 /// Sums of what is not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,5 +1,7 @@
 //! Origin of Python code: user, standard library or package.
 
+use crate::cuda::file_name;
+
 /// Origin of a Python file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileOrigin<'a> {
@@ -68,6 +70,36 @@ fn is_zip_of_library(part: &str) -> bool {
     minor.is_some_and(|minor| minor.chars().all(|c| c.is_ascii_digit()))
 }
 
+/// Prefixes of files of the interpreter, and of libraries by which it calls C.
+const INTERPRETER: [&str; 4] = ["libpython", "python", "_ctypes.", "libffi"];
+
+/// Prefixes of functions by which the interpreter runs Python code and calls C.
+const API: [&str; 14] = [
+    "Py_",
+    "PyCFunction_",
+    "PyEval_",
+    "PyFunction_",
+    "PyGen_",
+    "PyImport_",
+    "PyIter_",
+    "PyMethod_",
+    "PyNumber_",
+    "PyObject_",
+    "PyRun_",
+    "PySequence_",
+    "PyType_",
+    "PyVectorcall_",
+];
+
+/// Whether a native function belongs to the interpreter, or a library by which it calls C. Programs that
+/// embed an interpreter may have its functions in their own file.
+pub fn is_interpreter(function: &str, module: &str) -> bool {
+    let file = file_name(module);
+    let name = function.trim_start_matches('_');
+    let begins = |list: &[&str], name: &str| list.iter().any(|begin| name.starts_with(begin));
+    begins(&API, name) || begins(&INTERPRETER, file) || module.contains("/lib-dynload/")
+}
+
 impl std::fmt::Display for FileOrigin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -82,6 +114,25 @@ impl std::fmt::Display for FileOrigin<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interpreter_frames_are_recognised() {
+        for (function, module, expected) in [
+            ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12", true),
+            ("python3.12+0x54caed", "/usr/bin/python3.12", true),
+            ("ffi_call", "/usr/lib/libffi.so.8", true),
+            (
+                "f",
+                "/usr/lib/python3.12/lib-dynload/_asyncio.cpython-312.so",
+                true,
+            ),
+            ("PyObject_Call", "/srv/embeds", true),
+            ("PyTorch_grow", "/srv/embeds", false),
+            ("THPVariable_mul", "/v/libtorch_python.so", false),
+        ] {
+            assert_eq!(is_interpreter(function, module), expected, "{function}");
+        }
+    }
 
     #[test]
     fn origins_are_recognised_by_path() {

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::allocators;
-use super::cuda::{self, file_name};
-use gpuprobe_stacks::python::origin::FileOrigin;
+use crate::allocators;
+use crate::cuda::{self, file_name};
+use crate::python::origin::FileOrigin;
 
 /// Role of a file of code in a call path from the owner to the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
