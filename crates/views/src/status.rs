@@ -131,8 +131,7 @@ impl Page {
 
 /// Text without markup and control characters.
 fn escaped(text: &str) -> String {
-    let text = printable(text).replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
+    quick_xml::escape::escape(printable(text)).into_owned()
 }
 
 #[cfg(test)]

@@ -128,12 +128,8 @@ fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page) {
     let named = LISTS.iter().find(|(one, _)| *one == list);
     let name = named.map_or("", |(_, name)| name);
     let all = Work::of_file(list, report);
-    let WorkSum {
-        count,
-        sets,
-        bytes,
-        ns,
-    } = WorkSum::of(&all);
+    let sum = WorkSum::of(&all);
+    let (count, sets) = (sum.count, sum.sets);
     page.head(&match list {
         WorkList::Kernels => {
             let (launches, kernels) = (plural(count, "launch"), plural(all.len() as u64, "kernel"));
@@ -141,11 +137,11 @@ fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page) {
             format!("{name}: {launches} of {kernels}, {graphs}")
         }
         WorkList::Copies if sets > 0 => {
-            format!("{name}: {count}, {}; memory sets: {sets}", size(bytes))
+            format!("{name}: {count}, {}; memory sets: {sets}", size(sum.bytes))
         }
-        WorkList::Copies => format!("{name}: {count}, {}", size(bytes)),
+        WorkList::Copies => format!("{name}: {count}, {}", size(sum.bytes)),
         _ if all.is_empty() => format!("no {name} in the file; --activity records them"),
-        _ => format!("{name}: {count}, {} together", time(ns as f64)),
+        _ => format!("{name}: {count}, {} together", time(sum.ns as f64)),
     });
     let gpus = report.about.iter().flat_map(|about| &about.gpus);
     for one in gpus.filter(|_| list == WorkList::Kernels) {
@@ -249,13 +245,8 @@ fn write_peak_and_leaks(report: &Report, about: &About, page: &mut Page) {
         headline("watermark", peak.time_ns, peak.time, &peak.totals, page);
         write_largest(&peak.memleak, page);
     }
-    headline(
-        "leakage",
-        None,
-        None,
-        &about.totals.unwrap_or_default(),
-        page,
-    );
+    let totals = about.totals.unwrap_or_default();
+    headline("leakage", None, None, &totals, page);
     write_largest(memleak, page);
     for process in &memleak.processes {
         sites::write_tensors(process, &memleak.options.view, ON_PAGE, page);
