@@ -298,8 +298,16 @@ impl RingReader {
         let mut ticked = Instant::now();
         loop {
             let is_full = self.queued.load(Ordering::Relaxed) > MAX_QUEUED;
-            let pause = TICK.saturating_sub(ticked.elapsed()) + Duration::from_millis(1);
-            let pause = if is_full { QUEUE_PAUSE } else { pause };
+            // A record that came during the last reading may have been read by it, and its wake-up is over: none follows.
+            let is_woken = self
+                .wakes
+                .iter()
+                .any(|flag| flag.load(Ordering::SeqCst) != 0);
+            let pause = match (is_full, is_woken) {
+                (true, _) => QUEUE_PAUSE,
+                (false, true) => Duration::ZERO,
+                (false, false) => TICK.saturating_sub(ticked.elapsed()) + Duration::from_millis(1),
+            };
             let woken = EpollTimeout::try_from(pause).map(|pause| {
                 self.epoll
                     .wait(&mut [EpollEvent::empty(); RINGS + 1], pause)
