@@ -44,7 +44,7 @@ class OpenApi(unittest.TestCase):
 
     def test_it_has_every_path_that_is_answered(self):
         source = text("src/serve/http.rs")
-        table = re.search(r"RESOURCES: .*?\n\];", source, re.DOTALL).group(0)
+        table = re.search(r"const ALIVE: .*?\n\];", source, re.DOTALL).group(0)
         paths = re.findall(r'"(/[^"]*)"', table)
         self.assertGreater(len(paths), 8)
         self.assertEqual(set(json.loads(text("docs/serve.openapi.json"))["paths"]), set(paths))

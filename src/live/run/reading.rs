@@ -62,12 +62,21 @@ impl Reading<'_> {
 
     /// Reads what is in the rings now, all of it with `is_final`, the launch counts and the losses.
     pub(super) fn read_for_report(&mut self, is_final: bool) -> Result<()> {
+        let vanished = self.vanished();
         self.rings.flush()?;
         self.read_until((!is_final).then(|| Instant::now() + READ_FOR_REPORT))?;
         if self.config.modes.cudatrace {
             self.count_launches()?;
         }
         self.count_losses();
+        // What has not been read may be theirs.
+        for pid in vanished
+            .into_iter()
+            .filter(|_| is_final || !self.rings.is_behind())
+        {
+            self.sink.input_recorder.note(LogNote::Vanished(pid));
+            self.sink.state.ledger.end_at(pid, None);
+        }
         Ok(())
     }
 
@@ -161,7 +170,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Reads the loss counters. If exits may be among the losses, removes processes that have ended.
+    /// Reads the loss counters.
     pub(super) fn count_losses(&mut self) {
         let sink = &mut self.sink;
         let mut lost = self.tracer.probe.lost();
@@ -181,17 +190,16 @@ impl Reading<'_> {
             sink.input_recorder.note(LogNote::Lost(lost.by_name()));
         }
         self.lost = lost;
-        // What has not been read may be of a process that has ended.
-        if lost.tasks == 0 || self.rings.is_behind() {
-            return;
+    }
+
+    /// Processes that have ended unseen, if exits may be among the losses.
+    fn vanished(&self) -> Vec<u32> {
+        if self.tracer.probe.lost().tasks == 0 {
+            return Vec::new();
         }
-        let ledger = &mut sink.state.ledger;
-        let live = ledger.live_processes().map(|process| process.pid);
-        let vanished: Vec<_> = live.filter(|&pid| !process::is_alive(pid)).collect();
-        for pid in vanished {
-            sink.input_recorder.note(LogNote::Vanished(pid));
-            ledger.end_at(pid, None);
-        }
+        let live = self.sink.state.ledger.live_processes();
+        let live = live.map(|process| process.pid);
+        live.filter(|&pid| !process::is_alive(pid)).collect()
     }
 
     /// Has the locations named that `needed` lists, and reads the rings on until they are, at most for `wait`.
