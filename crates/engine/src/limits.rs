@@ -78,7 +78,7 @@ impl LedgerLimits {
         let units = process.kept();
         self.change(mem::replace(&mut process.units, units), units);
         let left_out = process.take_all_left_out();
-        if left_out.any() {
+        if left_out != [0; 3] {
             self.lose(process, left_out);
         }
         done
@@ -91,7 +91,13 @@ impl LedgerLimits {
 
     /// So much was left out of a process.
     #[cold]
-    fn lose(&mut self, process: &Process, left_out: Lost) {
+    fn lose(&mut self, process: &Process, [memory, tensors, stacks]: [u64; 3]) {
+        let left_out = Lost {
+            memory,
+            tensors,
+            stacks,
+            ..Lost::default()
+        };
         self.left_out.merge(left_out);
         let Some(uid) = process.uid else {
             return;

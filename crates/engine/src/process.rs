@@ -19,7 +19,6 @@ use super::tensors::{Allocator, TensorAllocators};
 use super::totals::{MemorySums, ProcessTotals, Total};
 use super::{Allocation, Identity};
 use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
-use gpuprobe_model::Lost;
 use gpuprobe_model::event::Task;
 
 /// A thread that has called a traced function.
@@ -444,19 +443,14 @@ impl Process {
         may
     }
 
-    /// Numbers of drops since the last call.
-    pub(super) fn take_all_left_out(&mut self) -> Lost {
+    /// Numbers of calls, tensors and call stacks that were dropped since the last call.
+    pub(super) fn take_all_left_out(&mut self) -> [u64; 3] {
         let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
         for blocks in self.tensors.blocks_mut() {
             tensors += std::mem::take(&mut blocks.left_out);
             stacks += blocks.sites.take_left_out();
         }
-        Lost {
-            memory: std::mem::take(&mut self.left_out),
-            tensors,
-            stacks,
-            ..Lost::default()
-        }
+        [std::mem::take(&mut self.left_out), tensors, stacks]
     }
 }
 

@@ -87,6 +87,7 @@ impl Snapshots {
             |state, frames| report::needed_locations(state, options, frames, scope),
             wait,
         )?;
+        let begun = Instant::now();
         reading.count_losses();
         self.usage = self.usage(reading);
         let lost_by_user = lost_by_user(reading);
@@ -109,6 +110,7 @@ impl Snapshots {
         for note in notes {
             sink.input_recorder.note(note);
         }
+        tracing::debug!(us = begun.elapsed().as_micros(), "report");
         Ok(report)
     }
 

@@ -200,13 +200,7 @@ fn losses_of_many_processes_are_summed_by_user() {
         process
     };
     let lose = |limits: &mut LedgerLimits, process: &Process, calls| {
-        limits.lose(
-            process,
-            Lost {
-                memory: calls,
-                ..Lost::default()
-            },
-        );
+        limits.lose(process, [calls, 0, 0]);
     };
     let user = Some(5);
     let most = u32::try_from(MAX_LOSERS).unwrap();
