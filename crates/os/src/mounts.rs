@@ -9,8 +9,9 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Once};
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use procfs::process::MountInfo;
 use rustix::fs::{AtFlags, Statx, StatxFlags, statx};
@@ -67,17 +68,21 @@ pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
 /// file system that is mounted in ours, too; and is served by the kernel or root.
 fn is_trusted(place: &File, pid: u32) -> io::Result<bool> {
     let found = described(place)?;
-    let theirs = mounts(&pid.to_string()).unwrap_or_default();
     let is_found = |mount: &&MountInfo| u64::try_from(mount.mnt_id) == Ok(found.stx_mnt_id);
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = current(&mut own)?;
+    if let Some(mount) = own.iter().find(is_found) {
+        return Ok(is_roots(mount));
+    }
+    let theirs = File::open(format!("/proc/{pid}/mountinfo")).and_then(|list| mounts(&list));
+    let theirs = theirs.unwrap_or_default();
     let mount = theirs.iter().find(is_found);
     if let Some(mount) = mount.filter(|_| is_of_our_users(pid)) {
         return Ok(is_roots(mount));
     }
     // It may be unmounted, or the process sees only a part of its namespace.
     let device = mount.map_or_else(|| device(&found), |mount| mount.majmin.clone());
-    let own = mounts("self")?;
-    let mut own = own.iter();
-    let same = own.find(|mount| is_found(mount) || mount.majmin == device);
+    let same = own.iter().find(|mount| mount.majmin == device);
     Ok(same.map_or_else(|| KERNELS.contains(&device), is_roots))
 }
 
@@ -125,14 +130,36 @@ static KERNELS: LazyLock<Vec<String>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The mounts that process `pid` sees.
-fn mounts(pid: &str) -> io::Result<Vec<MountInfo>> {
+/// The mounts in a list.
+fn mounts(list: &File) -> io::Result<Vec<MountInfo>> {
     let mut text = Vec::new();
-    let list = File::open(format!("/proc/{pid}/mountinfo"))?;
     list.take(LIMIT).read_to_end(&mut text)?;
     let text = String::from_utf8_lossy(&text);
     let mounts = text.lines().flat_map(MountInfo::from_line);
     Ok(mounts.collect())
+}
+
+/// The mounts of gpuprobe's namespace, with the list that they were read from.
+type OwnMounts = Option<(File, Vec<MountInfo>)>;
+
+/// Most files are on one of these, and a host may have thousands.
+static OWN: Mutex<OwnMounts> = Mutex::new(None);
+
+/// The mounts in `own`, which are read again if polling their list tells that it has changed.
+fn current(own: &mut OwnMounts) -> io::Result<&[MountInfo]> {
+    let known = own.take().filter(|(list, _)| {
+        let mut changes = [PollFd::new(list.as_fd(), PollFlags::POLLPRI)];
+        poll(&mut changes, PollTimeout::ZERO) == Ok(0)
+    });
+    let known = match known {
+        Some(known) => known,
+        None => {
+            let list = File::open("/proc/self/mountinfo")?;
+            let mounts = mounts(&list)?;
+            (list, mounts)
+        }
+    };
+    Ok(&own.insert(known).1)
 }
 
 #[cfg(test)]
