@@ -60,15 +60,15 @@ impl Reading<'_> {
         self.read_until(Some(Instant::now() + READ_FOR))
     }
 
-    /// Reads what is in the rings now, all of it with `is_final`, the launch counts and the losses.
+    /// Reads the losses, what is in the rings now, all of it with `is_final`, and the launch counts.
     pub(super) fn read_for_report(&mut self, is_final: bool) -> Result<()> {
+        self.count_losses();
         let vanished = self.vanished();
         self.rings.flush()?;
         self.read_until((!is_final).then(|| Instant::now() + READ_FOR_REPORT))?;
         if self.config.modes.cudatrace {
             self.count_launches()?;
         }
-        self.count_losses();
         // What has not been read may be theirs.
         for pid in vanished
             .into_iter()
@@ -194,7 +194,7 @@ impl Reading<'_> {
 
     /// Processes that have ended unseen, if exits may be among the losses.
     fn vanished(&self) -> Vec<u32> {
-        if self.tracer.probe.lost().tasks == 0 {
+        if self.lost.tasks == 0 {
             return Vec::new();
         }
         let live = self.sink.state.ledger.live_processes();
