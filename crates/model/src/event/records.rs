@@ -96,7 +96,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         None => return Err(truncated(bytes)),
     };
     Ok(match record_type {
-        record::CALL => Event::Call(Call::try_from(&read::<RawCall>(bytes)?.0)?),
+        // Made where it is returned: it is large, and most records are calls.
+        record::CALL => return Ok(Event::Call(Call::try_from(&read::<RawCall>(bytes)?.0)?)),
         record::DETAIL => Event::Call(Call::detailed(&read(bytes)?.0, None)?),
         record::NAMED => {
             let (raw, rest) = read::<RawNamed>(bytes)?;
@@ -129,6 +130,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
 }
 
 /// A record and the bytes after it.
+#[inline]
 fn read<T: FromBytes>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
     T::read_from_prefix(bytes).map_err(|_| truncated(bytes))
 }
