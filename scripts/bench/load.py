@@ -52,7 +52,9 @@ def milliseconds(times_us, quantile):
 
 
 def cpu_seconds(pid):
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    """Of all threads."""
+    files = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
 
 def anonymous_mb(pid):
