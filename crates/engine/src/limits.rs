@@ -14,6 +14,8 @@ use gpuprobe_model::{Lost, UserLoss};
 
 /// Units of all processes: 2.2 GiB.
 const MAX_UNITS: usize = 1 << 25;
+/// So near to the limit each change is measured; further away, each 64th of a process.
+const MARGIN: usize = 1 << 20;
 /// Processes that have a count of their losses each.
 const MAX_LOSERS: usize = 1024;
 
@@ -41,25 +43,15 @@ pub(super) fn takes_room(op: Op) -> bool {
 }
 
 /// The limit on the ledger's memory, and what it has left out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LedgerLimits {
     /// Of all processes.
     pub(super) left_out: Lost,
-    most: usize,
+    /// Units in use, and of the limit those that may not be used.
     units: usize,
+    barred: usize,
     /// By user and process, if it is counted by itself: its name, and how much.
     lost: HashMap<(u32, Option<u32>), (Option<String>, Lost)>,
-}
-
-impl Default for LedgerLimits {
-    fn default() -> Self {
-        Self {
-            left_out: Lost::default(),
-            most: MAX_UNITS,
-            units: 0,
-            lost: HashMap::new(),
-        }
-    }
 }
 
 impl LedgerLimits {
@@ -73,10 +65,14 @@ impl LedgerLimits {
         if is_of_file {
             return change(process);
         }
-        process.set_full(self.units >= self.most);
+        let used = self.units + self.barred;
+        process.set_full(used >= MAX_UNITS);
         let done = change(process);
-        let units = process.kept();
-        self.change(mem::replace(&mut process.units, units), units);
+        process.unmeasured = (process.unmeasured + 1) % 64;
+        if process.unmeasured == 0 || used + MARGIN >= MAX_UNITS {
+            let units = process.kept();
+            self.change(mem::replace(&mut process.units, units), units);
+        }
         let left_out = process.take_all_left_out();
         if left_out != [0; 3] {
             self.lose(process, left_out);

@@ -107,6 +107,8 @@ pub struct Process {
     pub(super) live_left_out: u64,
     /// [`Self::kept`] as last added to [`super::limits`].
     pub(super) units: usize,
+    /// Number of changes since then, up to 63.
+    pub(super) unmeasured: u8,
     /// Changes of the call that is being applied.
     pub(super) changes: Changes,
     /// Memory kinds included in totals and sums.

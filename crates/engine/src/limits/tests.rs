@@ -9,7 +9,7 @@ use gpuprobe_model::stack::{CallStack, Location};
 fn ledger(most: usize) -> Ledger {
     let mut ledger = Ledger {
         limits: LedgerLimits {
-            most,
+            barred: MAX_UNITS - most,
             ..LedgerLimits::default()
         },
         ..Ledger::default()
@@ -68,7 +68,7 @@ fn what_is_beyond_the_limit_is_lost_under_its_process() {
 
 #[test]
 fn what_is_counted_is_given_back_whole() {
-    let mut ledger = ledger(MAX_UNITS);
+    let mut ledger = ledger(1000);
     for n in 1..=100 {
         apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
     }
