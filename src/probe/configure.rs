@@ -9,6 +9,7 @@ use super::skeleton::{
 use crate::probe::StackMode;
 use anyhow::{Context, Result};
 use gpuprobe_cuda::FUNCTIONS;
+use libbpf_rs::skel::OpenSkel;
 
 /// Applies the settings and selects the programs of an attachment kind.
 pub(super) fn configure(
@@ -16,16 +17,15 @@ pub(super) fn configure(
     settings: &LoadSettings,
     kind: AttachKind,
 ) -> Result<()> {
-    let rodata = open.maps.rodata_data.as_deref_mut();
-    fill(rodata.context("the BPF object has no settings")?, settings);
+    let object = open.open_object_mut();
+    settings
+        .map_entries
+        .iter()
+        .try_for_each(|map| map.apply(object))?;
     select_maps(&mut open.maps, settings)?;
     select_programs(&mut open.progs, settings, kind);
-    Ok(())
-}
-
-/// Sets half of the size of each ring: of the rest, a process gets half.
-pub(super) fn set_ring_sizes(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
     let maps = &mut open.maps;
+    // Half of the size of each ring: of the rest, a process gets half.
     let rings = [
         &maps.memory_ring,
         &maps.activity_ring,
@@ -38,6 +38,7 @@ pub(super) fn set_ring_sizes(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
     let tensors = rings[0] / 2;
     let rodata = maps.rodata_data.as_deref_mut();
     let rodata = rodata.context("the BPF object has no settings")?;
+    fill(rodata, settings);
     for (half, size) in rodata
         .half_of_ring
         .iter_mut()

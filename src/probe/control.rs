@@ -1,6 +1,7 @@
 //! Access to the maps and globals of the loaded programs.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -29,7 +30,7 @@ impl Probe {
             Some(MapHandle::try_from(&maps.activity_ring)?),
             batches.map(MapHandle::try_from).transpose()?,
         ];
-        Rings::open(rings, &maps.control_ring, &maps.bss)
+        Rings::open(rings, &maps.control_ring, Arc::clone(&self.globals))
     }
 
     /// Adds a process to the map of targets.
@@ -38,9 +39,7 @@ impl Probe {
     /// Returns an error if the map is full.
     pub fn add_target(&self, pid: u32) -> Result<()> {
         let one = 1u32.to_ne_bytes();
-        let targets = &self.skeleton.maps.targets;
-        targets
-            .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
+        enter(&self.skeleton.maps.targets, &pid.to_ne_bytes(), &one)
             .with_context(|| format!("cannot trace process {pid}"))
     }
 
@@ -56,8 +55,7 @@ impl Probe {
 
     /// Removes a process from the map of targets.
     pub fn remove_target(&self, pid: u32) {
-        // An ended process was removed by the kernel side.
-        let _ = self.skeleton.maps.targets.delete(&pid.to_ne_bytes());
+        forget(&self.skeleton.maps.targets, [pid.to_ne_bytes()]);
     }
 
     /// Marks the end of the initial attach: threads that start from now on are traced from their first
@@ -68,9 +66,8 @@ impl Probe {
 
     /// Marks the dynamic loader of `image` as probed: an exec of it needs no scan for a while.
     pub fn image_known(&self, image: RawImage) {
-        let images = &self.skeleton.maps.known_images;
-        let now = clock::boot_ns().to_ne_bytes();
-        if let Err(error) = images.update(image.as_bytes(), &now, MapFlags::ANY) {
+        let (images, now) = (&self.skeleton.maps.known_images, clock::boot_ns());
+        if let Err(error) = enter(images, image.as_bytes(), &now.to_ne_bytes()) {
             tracing::debug!(
                 "cannot mark a loader as probed, its programs are scanned again: {error}"
             );
@@ -80,19 +77,14 @@ impl Probe {
     /// Unmarks all dynamic loaders: every exec causes a scan.
     pub fn forget_images(&self) {
         let images = &self.skeleton.maps.known_images;
-        let known: Vec<_> = images.keys().collect();
-        for image in known {
-            // The kernel side evicts entries too.
-            let _ = images.delete(&image);
-        }
+        forget(images, images.keys().collect::<Vec<_>>());
     }
 
     /// Announces a scan of process `pid`: files that it maps from now on cause another notice. Returns the time on
     /// `CLOCK_BOOTTIME` since which it may have mapped some: its last notice, or the start of its program.
     pub fn scan_begins(&self, pid: u32) -> Option<u64> {
         let noticed = time_in(&self.skeleton.maps.noticed, pid);
-        // Absent after an exec or exit.
-        let _ = self.skeleton.maps.noticed.delete(&pid.to_ne_bytes());
+        forget(&self.skeleton.maps.noticed, [pid.to_ne_bytes()]);
         let since_boot = clock::boot_ns().saturating_sub(clock::monotonic_ns());
         let noticed = noticed.map(|monotonic_ns| monotonic_ns + since_boot);
         noticed.or_else(|| self.program_start(pid))
@@ -105,10 +97,8 @@ impl Probe {
 
     /// Records that process `pid` may have called a library before it was probed.
     pub fn attached_late(&self, pid: u32) {
-        let now = clock::boot_ns();
-        let late = &self.skeleton.maps.late_views;
-        let updated = late.update(&pid.to_ne_bytes(), &now.to_ne_bytes(), MapFlags::ANY);
-        if let Err(error) = updated {
+        let (late, now) = (&self.skeleton.maps.late_views, clock::boot_ns());
+        if let Err(error) = enter(late, &pid.to_ne_bytes(), &now.to_ne_bytes()) {
             // The map is full. Calls of all threads until now count as missed: their current devices are
             // unknown, which is better than wrong.
             tracing::debug!(
@@ -122,31 +112,31 @@ impl Probe {
     /// captured into a graph, summed over all CPUs. Entries are deleted if it returns false.
     ///
     /// # Errors
-    /// Returns an error if a map cannot be read or changed.
+    /// Returns an error if the map cannot be read.
     pub fn launches(&self, mut take: impl FnMut(RawLaunchKey, u64, u64) -> bool) -> Result<()> {
         let map = &self.skeleton.maps.launches;
         let mut done_with = Vec::new();
         for bytes in map.keys() {
-            let Ok(key) = RawLaunchKey::read_from_bytes(&bytes) else {
+            let (Ok(key), Some(shares)) = (
+                RawLaunchKey::read_from_bytes(&bytes),
+                map.lookup_percpu(&bytes, MapFlags::ANY)?,
+            ) else {
                 continue;
             };
-            let Some(shares) = map.lookup_percpu(&bytes, MapFlags::ANY)? else {
-                continue;
-            };
-            let (mut runs, mut captured) = (0, 0);
-            for share in shares {
-                if let Ok((share, _)) = RawLaunchCount::read_from_prefix(&share) {
-                    runs += share.runs;
-                    captured += u64::from(share.captured);
-                }
-            }
+            let shares = shares
+                .iter()
+                .map(|share| RawLaunchCount::read_from_prefix(share));
+            let shares: Vec<_> = shares
+                .filter_map(Result::ok)
+                .map(|(share, _)| share)
+                .collect();
+            let runs = shares.iter().map(|share| share.runs).sum();
+            let captured = shares.iter().map(|share| u64::from(share.captured)).sum();
             if !take(key, runs, captured) {
                 done_with.push(bytes);
             }
         }
-        for key in &done_with {
-            map.delete(key).context("cannot delete a launch count")?;
-        }
+        forget(map, done_with);
         Ok(())
     }
 
@@ -157,8 +147,7 @@ impl Probe {
     pub fn enter_paths(&self, paths: &[(u64, RawPath)]) -> Result<()> {
         for (state, path) in paths {
             let map = &self.skeleton.maps.paths;
-            map.update(&state.to_ne_bytes(), path.as_bytes(), MapFlags::ANY)
-                .context("cannot add a call path")?;
+            enter(map, &state.to_ne_bytes(), path.as_bytes()).context("cannot add a call path")?;
         }
         Ok(())
     }
@@ -172,15 +161,14 @@ impl Probe {
             return Ok(());
         }
         let map = &self.skeleton.maps.code_maps;
-        map.update(&pid.to_ne_bytes(), code.as_bytes(), MapFlags::ANY)
+        enter(map, &pid.to_ne_bytes(), code.as_bytes())
             .with_context(|| format!("cannot set the executable pages of process {pid}"))
     }
 
     /// Removes the executable pages of process `pid`.
     pub fn forget_code(&self, pid: u32) {
         if self.stacks == StackMode::Auto {
-            // Absent if the map was full.
-            let _ = self.skeleton.maps.code_maps.delete(&pid.to_ne_bytes());
+            forget(&self.skeleton.maps.code_maps, [pid.to_ne_bytes()]);
         }
     }
 
@@ -190,24 +178,24 @@ impl Probe {
     /// Returns an error if the map is full.
     pub fn enter_python(&self, pid: u32, python: &RawPython) -> Result<()> {
         let map = &self.skeleton.maps.pythons;
-        map.update(&pid.to_ne_bytes(), python.as_bytes(), MapFlags::ANY)
+        enter(map, &pid.to_ne_bytes(), python.as_bytes())
             .with_context(|| format!("cannot set the interpreter layout of process {pid}"))
     }
 
     /// Removes the continuations of call paths from these states.
     pub fn forget_paths(&self, states: impl IntoIterator<Item = u64>) {
-        for state in states {
-            // Absent if the map was full.
-            let _ = self.skeleton.maps.paths.delete(&state.to_ne_bytes());
-        }
+        forget(
+            &self.skeleton.maps.paths,
+            states.into_iter().map(u64::to_ne_bytes),
+        );
     }
 
     /// Marks the stacks with these hashes as not sent: the next one is copied again.
     pub fn forget_copies(&self, keys: impl IntoIterator<Item = u64>) {
-        for key in keys {
-            // The kernel side evicts entries too.
-            let _ = self.skeleton.maps.sent_copies.delete(&key.to_ne_bytes());
-        }
+        forget(
+            &self.skeleton.maps.sent_copies,
+            keys.into_iter().map(u64::to_ne_bytes),
+        );
     }
 
     /// Losses of the kernel side so far.
@@ -223,6 +211,17 @@ impl Probe {
             lost::of_process(&key, &value)
         };
         map.keys().filter_map(loss).collect()
+    }
+}
+
+fn enter(map: &impl MapCore, key: &[u8], value: &[u8]) -> libbpf_rs::Result<()> {
+    map.update(key, value, MapFlags::ANY)
+}
+
+/// Deletes entries, which may be absent: the map was full, or the kernel side has removed them.
+fn forget(map: &impl MapCore, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) {
+    for key in keys {
+        let _ = map.delete(key.as_ref());
     }
 }
 

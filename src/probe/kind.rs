@@ -64,29 +64,18 @@ impl fmt::Display for AttachKind {
 /// The function of the self-test. It begins like the functions of the CUDA libraries, with an
 /// instruction that the kernel emulates.
 #[allow(unsafe_code)]
-mod target {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a complete function body that keeps the C calling convention.
-    #[unsafe(naked)]
-    pub(super) extern "C" fn gpuprobe_self_test() {
-        std::arch::naked_asm!("push rbp", "mov rbp, rsp", "pop rbp", "ret")
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    #[inline(never)]
-    pub(super) extern "C" fn gpuprobe_self_test() {
-        std::hint::black_box(0);
-    }
+#[cfg(target_arch = "x86_64")]
+// SAFETY: a complete function body that keeps the C calling convention.
+#[unsafe(naked)]
+pub(super) extern "C" fn gpuprobe_self_test() {
+    std::arch::naked_asm!("push rbp", "mov rbp, rsp", "pop rbp", "ret")
 }
 
-/// Address of the self-test's function in this process.
-pub(super) fn self_test_address() -> u64 {
-    target::gpuprobe_self_test as *const () as u64
-}
-
-/// Calls the self-test's function.
-pub(super) fn call_self_test() {
-    target::gpuprobe_self_test();
+/// The function of the self-test.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(never)]
+pub(super) extern "C" fn gpuprobe_self_test() {
+    std::hint::black_box(0);
 }
 
 #[cfg(test)]

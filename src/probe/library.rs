@@ -1,18 +1,30 @@
 //! The collector as a file that a CUDA program loads.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::mkdtemp;
 
-use super::embedded::COLLECTOR;
+use flate2::read::ZlibDecoder;
 use gpuprobe_stacks::functions as elf;
 use gpuprobe_wire::BATCH_FUNCTION;
+
+/// The library built from `collector/`.
+static COLLECTOR: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let compressed: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libgpuprobe_collector.so.z"));
+    let mut file = Vec::new();
+    // The bytes are the build's own, and whoever gets them checks them.
+    if let Err(error) = ZlibDecoder::new(compressed).read_to_end(&mut file) {
+        tracing::error!("cannot decompress the collector: {error}");
+    }
+    file
+});
 
 const FILE: &str = "libgpuprobe-collector.so";
 
@@ -44,22 +56,18 @@ impl CollectorLibrary {
             offset.with_context(|| format!("the collector has no {BATCH_FUNCTION}"))?;
         let mut reasons = Vec::new();
         for folder in folders {
-            match fresh_folder(folder) {
-                Ok(fresh) => {
-                    // Created first, so that the folder is removed after an error.
-                    let mut library = Self {
-                        path: fresh.join(FILE),
-                        file: None,
-                        batch_offset,
-                    };
-                    match library.fill() {
-                        Ok(file) => {
-                            library.file = Some(file);
-                            return Ok(library);
-                        }
-                        Err(error) => reasons.push(format!("{}: {error}", folder.display())),
-                    }
-                }
+            let filled = fresh_folder(folder).and_then(|fresh| {
+                // Created first, so that the folder is removed after an error.
+                let mut library = Self {
+                    path: fresh.join(FILE),
+                    file: None,
+                    batch_offset,
+                };
+                library.file = Some(library.fill()?);
+                Ok(library)
+            });
+            match filled {
+                Ok(library) => return Ok(library),
                 Err(error) => reasons.push(format!("{}: {error:#}", folder.display())),
             }
         }

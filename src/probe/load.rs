@@ -1,12 +1,12 @@
 //! Loading the BPF programs with the best supported kind of attachment.
 
-use super::configure::{configure, set_ring_sizes};
+use super::configure::configure;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapType, OpenObject, ProgramType, libbpf_sys};
@@ -57,6 +57,13 @@ pub struct LoadSettings {
     pub map_entries: Vec<MapEntries>,
 }
 
+/// The globals of the programs.
+pub(super) type Globals = Arc<Mutex<&'static mut types::bss>>;
+
+pub(super) fn globals(of: &Globals) -> MutexGuard<'_, &'static mut types::bss> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The loaded programs and their maps, which several threads use.
 pub struct Probe {
     /// Kind of attachment in use.
@@ -68,7 +75,7 @@ pub struct Probe {
     /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
     /// the programs check the process.
     pub(super) filters_processes: bool,
-    bss: Mutex<&'static mut types::bss>,
+    pub(super) globals: Globals,
     pub(super) skeleton: GpuprobeSkel<'static>,
     /// The kinds that failed, with their errors, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
@@ -93,22 +100,20 @@ impl Probe {
         if let Some(cause) = known_cause() {
             bail!("cannot load BPF programs: {cause}");
         }
-        let needs_more = !privileges::has(Capability::CAP_SYS_ADMIN);
-        let hint = "perf-event uprobes need CAP_SYS_ADMIN; run as root (sudo)";
-        if let [(kind, why)] = &refused[..] {
-            let hint = match needs_more && kind.is_one_by_one() {
-                true => format!("; {hint}"),
-                false => String::new(),
-            };
-            bail!("{kind} failed: {why}{hint}");
+        let mut reasons: Vec<_> = refused
+            .iter()
+            .map(|(k, e)| format!("{k} failed: {e}"))
+            .collect();
+        if kinds.contains(&AttachKind::Perf) && !privileges::has(Capability::CAP_SYS_ADMIN) {
+            reasons.push("perf-event uprobes need CAP_SYS_ADMIN; run as root (sudo)".to_owned());
         }
-        let mut reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
-        if needs_more {
-            reasons.push(hint.to_owned());
+        let reasons = reasons.join("; ");
+        match kinds.len() {
+            1 => bail!("{reasons}"),
+            _ => bail!(
+                "the kernel supports no kind of uprobe attachment (`gpuprobe doctor` has details): {reasons}"
+            ),
         }
-        Err(anyhow!("{}", reasons.join("; ")).context(
-            "the kernel supports no kind of uprobe attachment (`gpuprobe doctor` has details)",
-        ))
     }
 
     fn load_kind(settings: &LoadSettings, kind: AttachKind) -> Result<Self> {
@@ -119,11 +124,6 @@ impl Probe {
             .open(object)
             .context("cannot open the BPF object")?;
         configure(&mut open, settings, kind)?;
-        settings
-            .map_entries
-            .iter()
-            .try_for_each(|map| map.apply(open.open_object_mut()))?;
-        set_ring_sizes(&mut open)?;
         let mut skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;
@@ -134,7 +134,9 @@ impl Probe {
             batches: settings.batches,
             kept: Mutex::default(),
             filters_processes: false,
-            bss: Mutex::new(bss.context("the BPF object has no mapped globals")?),
+            globals: Arc::new(Mutex::new(
+                bss.context("the BPF object has no mapped globals")?,
+            )),
             skeleton,
             refused: Vec::new(),
         };
@@ -147,18 +149,18 @@ impl Probe {
 
     fn self_test(&mut self) -> Result<()> {
         let point = ProbePoint {
-            offset: attach::own_file_offset(kind::self_test_address())?,
+            offset: attach::own_file_offset(kind::gpuprobe_self_test as *const () as u64)?,
             cookie: u64::from(table::SELF_TEST_ROW),
         };
         let (executable, own_pid) = (File::open("/proc/self/exe")?, std::process::id());
         let own_pid = [own_pid.cast_signed()];
         self.keep(self.attach(Purpose::Calls, &executable, &[point], &own_pid)?);
-        kind::call_self_test();
+        kind::gpuprobe_self_test();
         self.check_recorded()?;
         // Linux 6.6 to 6.9 filter by thread id: only the main thread of the process passes.
         self.bss().selftest_seen = 0;
         std::thread::scope(|scope| {
-            scope.spawn(kind::call_self_test);
+            scope.spawn(|| kind::gpuprobe_self_test());
         });
         self.filters_processes = self.check_recorded().is_ok();
         Ok(())
@@ -193,9 +195,8 @@ impl Probe {
         self.bss().ending = 1;
     }
 
-    /// The globals of the programs.
     pub(super) fn bss(&self) -> MutexGuard<'_, &'static mut types::bss> {
-        self.bss.lock().unwrap_or_else(PoisonError::into_inner)
+        globals(&self.globals)
     }
 }
 

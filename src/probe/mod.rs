@@ -4,7 +4,6 @@ pub mod arm64;
 pub mod attach;
 mod configure;
 mod control;
-mod embedded;
 pub mod kind;
 pub mod library;
 mod load;

@@ -2,13 +2,11 @@
 //! what it found in rounds.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::mem::{offset_of, take};
-use std::num::NonZeroUsize;
+use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -19,14 +17,13 @@ use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, RingBuffer, RingBufferBuilder};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc as rounds;
 use tokio::task::yield_now;
 use zerocopy::FromBytes;
 
-use super::skeleton::types::bss;
+use super::load::{Globals, globals};
 use gpuprobe_model::abi::{RawImage, RawNotice, RawStack, record};
 use gpuprobe_os::privileges;
 
@@ -35,6 +32,8 @@ const RINGS: usize = 4;
 const STACKS: usize = 0;
 /// Interval of rounds at the latest: rings wake their reader only when much is in them.
 const TICK: Duration = Duration::from_millis(100);
+/// Interval of periodic work at the least: a round may come early.
+const WORK_EVERY: Duration = Duration::from_millis(90);
 /// Bytes of rounds that nobody has read, beyond which the rest stays in the rings.
 const MAX_QUEUED: usize = 128 << 20;
 /// Pause while there are too many.
@@ -73,8 +72,6 @@ struct Round {
     records: [Vec<u8>; RINGS],
     /// Ring and place of the next record.
     next: (usize, usize),
-    /// It is the first after [`TICK`].
-    is_tick: bool,
 }
 
 impl Round {
@@ -99,8 +96,9 @@ impl Round {
 /// The rings of memory calls, of kernels and copies, of call stacks and of batches, and that of notices.
 pub struct Rings {
     rounds: rounds::UnboundedReceiver<Result<Round>>,
-    arrived: VecDeque<Round>,
-    is_tick: bool,
+    /// The round that is being read.
+    current: Option<Round>,
+    ticked: Instant,
     /// Bytes of rounds that were not read.
     queued: Arc<AtomicUsize>,
     /// Senders of answers; dropped to end the thread.
@@ -115,21 +113,20 @@ pub struct Rings {
 
 impl Rings {
     /// Starts the thread. The maps are those of the call stacks, memory calls, kernels and copies, and batches, as far
-    /// as they are used; `globals` is that of the programs' `.bss`.
+    /// as they are used.
     pub(super) fn open(
         rings: [Option<MapHandle>; RINGS],
         control_ring: &dyn MapCore,
-        globals: &dyn MapCore,
+        globals: Globals,
     ) -> Result<Self> {
         let queued = Arc::<AtomicUsize>::default();
         let wake = Arc::new(EventFd::new().context("cannot make a descriptor")?);
         let (sender, rounds) = rounds::unbounded_channel();
         let (requests, requested) = mpsc::channel();
-        let wakes = wake_flags(globals)?;
         let (counted, woken) = (Arc::clone(&queued), Arc::clone(&wake));
         let empty = move || {
             privileges::keep_only_here(&[]);
-            let reader = RingReader::open(&rings, &woken, wakes, counted);
+            let reader = RingReader::open(&rings, &woken, globals, counted);
             let read = reader.and_then(|reader| reader.run(&requested, &sender));
             if let Err(error) = read {
                 let _ = sender.send(Err(error));
@@ -145,8 +142,8 @@ impl Rings {
         })?;
         Ok(Self {
             rounds,
-            arrived: VecDeque::new(),
-            is_tick: false,
+            current: None,
+            ticked: Instant::now(),
             queued,
             requests: Some(requests),
             wake,
@@ -157,28 +154,29 @@ impl Rings {
         })
     }
 
-    /// Completes when there are records to read; after others had their turn, if there were before.
+    /// Completes when there is a round to read.
     ///
     /// # Errors
     /// Returns why the rings are not read any more.
     pub async fn arrived(&mut self) -> Result<()> {
-        if self.is_behind() {
-            yield_now().await;
-            return Ok(());
+        match self.current {
+            // Signals and timers are for the loop to look at meanwhile.
+            Some(_) => yield_now().await,
+            None => {
+                let round = self.rounds.recv().await;
+                self.current = Some(round.context("the thread that reads the rings has ended")??);
+            }
         }
-        let round = self.rounds.recv().await;
-        self.keep(round.context("the thread that reads the rings has ended")??);
         Ok(())
     }
 
-    fn keep(&mut self, round: Round) {
-        self.is_tick |= round.is_tick;
-        self.arrived.push_back(round);
-    }
-
-    /// Whether a round arrived since the last call that was the first after a tenth of a second.
+    /// Whether a tenth of a second is over since this was last so.
     pub fn has_ticked(&mut self) -> bool {
-        take(&mut self.is_tick)
+        let has_ticked = self.ticked.elapsed() >= WORK_EVERY;
+        if has_ticked {
+            self.ticked = Instant::now();
+        }
+        has_ticked
     }
 
     /// Has everything that is in the rings now arrive.
@@ -202,10 +200,13 @@ impl Rings {
     /// # Errors
     /// Returns why the rings are not read any more.
     pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<()> {
-        while let Ok(round) = self.rounds.try_recv() {
-            self.keep(round?);
-        }
-        while let Some(round) = self.arrived.front_mut() {
+        loop {
+            if self.current.is_none() {
+                self.current = self.rounds.try_recv().ok().transpose()?;
+            }
+            let Some(round) = &mut self.current else {
+                return Ok(());
+            };
             for number in 0u64.. {
                 let Some(record) = round.next() else { break };
                 consumer.take(record);
@@ -216,15 +217,14 @@ impl Rings {
                 }
             }
             self.queued.fetch_sub(round.bytes(), Ordering::Relaxed);
-            self.arrived.pop_front();
+            self.current = None;
             consumer.end_round();
         }
-        Ok(())
     }
 
     /// Whether records have arrived that were not read.
     pub fn is_behind(&self) -> bool {
-        !self.arrived.is_empty() || !self.rounds.is_empty()
+        self.current.is_some() || !self.rounds.is_empty()
     }
 
     /// Removes and returns the notices in the control ring.
@@ -259,7 +259,7 @@ impl Drop for Rings {
 struct RingReader {
     rings: [Option<OneRing>; RINGS],
     epoll: Epoll,
-    wakes: &'static [AtomicU32; RINGS],
+    globals: Globals,
     queued: Arc<AtomicUsize>,
 }
 
@@ -267,7 +267,7 @@ impl RingReader {
     fn open(
         maps: &[Option<MapHandle>; RINGS],
         wake: &EventFd,
-        wakes: &'static [AtomicU32; RINGS],
+        globals: Globals,
         queued: Arc<AtomicUsize>,
     ) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -284,7 +284,7 @@ impl RingReader {
         Ok(Self {
             rings,
             epoll,
-            wakes,
+            globals,
             queued,
         })
     }
@@ -295,25 +295,21 @@ impl RingReader {
         requests: &mpsc::Receiver<mpsc::Sender<()>>,
         rounds: &rounds::UnboundedSender<Result<Round>>,
     ) -> Result<()> {
-        let mut ticked = Instant::now();
         loop {
             let is_full = self.queued.load(Ordering::Relaxed) > MAX_QUEUED;
             // A record that came during the last reading may have been read by it, and its wake-up is over: none follows.
-            let is_woken = self
-                .wakes
-                .iter()
-                .any(|flag| flag.load(Ordering::SeqCst) != 0);
+            let is_woken = globals(&self.globals).wake_pending != [0; RINGS];
             let pause = match (is_full, is_woken) {
                 (true, _) => QUEUE_PAUSE,
                 (false, true) => Duration::ZERO,
-                (false, false) => TICK.saturating_sub(ticked.elapsed()) + Duration::from_millis(1),
+                (false, false) => TICK,
             };
-            let woken = EpollTimeout::try_from(pause).map(|pause| {
-                self.epoll
-                    .wait(&mut [EpollEvent::empty(); RINGS + 1], pause)
-            });
-            if !matches!(woken, Ok(Ok(_) | Err(Errno::EINTR))) {
-                woken.context("cannot wait for the rings")??;
+            let pause = EpollTimeout::try_from(pause)?;
+            let woken = self
+                .epoll
+                .wait(&mut [EpollEvent::empty(); RINGS + 1], pause);
+            if woken != Err(Errno::EINTR) {
+                woken.context("cannot wait for the rings")?;
             }
             let mut asked = Vec::new();
             let is_over = loop {
@@ -328,15 +324,9 @@ impl RingReader {
             if is_full && asked.is_empty() {
                 continue;
             }
-            let mut round = self.read();
-            round.is_tick = ticked.elapsed() >= TICK;
-            if round.is_tick {
-                ticked = Instant::now();
-            }
-            if round.is_tick || round.bytes() > 0 {
-                self.queued.fetch_add(round.bytes(), Ordering::Relaxed);
-                let _ = rounds.send(Ok(round));
-            }
+            let round = self.read();
+            self.queued.fetch_add(round.bytes(), Ordering::Relaxed);
+            let _ = rounds.send(Ok(round));
             for done in asked {
                 let _ = done.send(());
             }
@@ -346,9 +336,8 @@ impl RingReader {
     /// Reads all rings, from the last one to the first.
     fn read(&self) -> Round {
         // From here on a new record wakes this thread again.
-        for flag in self.wakes {
-            flag.store(0, Ordering::SeqCst);
-        }
+        globals(&self.globals).wake_pending = [0; RINGS];
+        fence(Ordering::SeqCst);
         let mut round = Round::default();
         for (ring, records) in self.rings.iter().zip(&mut round.records).rev() {
             if let Some(ring) = ring {
@@ -416,29 +405,6 @@ impl OneRing {
             let ring = ring_buffer__ring(self.buffer.as_libbpf_object().as_ptr(), 0);
             ring__avail_data_size(ring) > 0
         }
-    }
-}
-
-/// `wake_pending` of the BPF programs, mapped once more: the thread clears it.
-#[allow(unsafe_code)]
-fn wake_flags(globals: &dyn MapCore) -> Result<&'static [AtomicU32; RINGS]> {
-    const AT: usize = offset_of!(bss, wake_pending);
-    const _: fn(&bss) -> [u32; RINGS] = |globals| globals.wake_pending;
-    let end = NonZeroUsize::new(AT + size_of::<[u32; RINGS]>()).context("no flags")?;
-    let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: the mapping is new, at an address of the kernel's choice, holds the aligned words, and is never removed;
-    // the kernel accesses them atomically.
-    unsafe {
-        let start = mmap(
-            None,
-            end,
-            read_write,
-            MapFlags::MAP_SHARED,
-            globals.as_fd(),
-            0,
-        );
-        let start = start.context("cannot map a BPF map")?;
-        Ok(start.byte_add(AT).cast().as_ref())
     }
 }
 
