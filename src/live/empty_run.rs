@@ -18,12 +18,10 @@ pub struct LoadedLayers {
 }
 
 impl LoadedLayers {
-    /// Records that a process has mapped a library of `layer`. Returns whether that is new.
-    pub(crate) fn add(&mut self, layer: Layer) -> bool {
-        let before = *self;
+    /// Records that a process has mapped a library of `layer`.
+    pub(crate) fn add(&mut self, layer: Layer) {
         self.runtime |= layer == Layer::Runtime;
         self.driver |= layer == Layer::Driver;
-        *self != before
     }
 
     fn any(self) -> bool {

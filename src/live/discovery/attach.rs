@@ -1,15 +1,17 @@
 //! Attaching to the functions of files.
 
+use std::mem::replace;
+
 use anyhow::{Error, Result, anyhow, bail};
 
 use super::Found;
 use super::finder::{Finder, Look};
-use crate::host::process::Mapped;
+use super::queries::LibraryQueries;
+use crate::host::process::{Mapped, ProcessHandle};
 use crate::host::{LibraryRole, MappedLibrary};
 use crate::live::TensorMode;
 use crate::probe::{ProbePoint, Purpose};
 use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Op};
-use gpuprobe_model::clock;
 use gpuprobe_os::mounts;
 use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
 use gpuprobe_stacks::helper::NotNow;
@@ -25,33 +27,34 @@ struct Plan {
     functions: usize,
 }
 
-impl Plan {
-    fn of(purpose: Purpose, points: Vec<ProbePoint>) -> Self {
-        Self {
-            parts: vec![(purpose, points)],
-            ..Self::default()
-        }
-    }
-}
-
 impl Finder {
     /// Notes a file that a process has mapped, and attaches to it, unless that was done.
     pub(super) fn note_mapped(&mut self, look: &mut Look, mapped: &Mapped) {
-        if let LibraryRole::Cuda(layer) = mapped.role {
-            self.note_cuda(look, layer);
+        let cuda = match mapped.role {
+            LibraryRole::Cuda(layer) => Some(layer),
+            _ => None,
+        };
+        if let Some(layer) = cuda {
+            self.tell(Found::Layer(layer));
+            if !replace(&mut look.has_cuda, true) {
+                self.tell(Found::User(look.pid));
+            }
         }
         if !self.probes(mapped.role) {
             return;
         }
-        if !self.files.have_probed(mapped)
-            && let Err(error) = self.attach_mapped(look, mapped)
-        {
-            self.note_failed(look, mapped, &error);
+        if self.files.probed(mapped).is_none() {
+            if look.is_over() {
+                look.is_partial = true;
+            } else if let Err(error) = self.attach_mapped(look, mapped) {
+                self.note_failed(look, mapped, &error);
+            }
         }
-        self.files.note_user(mapped, look.pid());
-        if matches!(mapped.role, LibraryRole::Cuda(_)) {
-            let attached_ns = self.files.attached_ns(mapped).unwrap_or_default();
-            look.attached_ns = look.attached_ns.max(attached_ns);
+        if let Some(probed) = self.files.probed(mapped) {
+            probed.user = probed.user.or_else(|| ProcessHandle::of(look.pid).ok());
+            if cuda.is_some() {
+                look.attached_ns = look.attached_ns.max(probed.attached_ns);
+            }
         }
     }
 
@@ -59,27 +62,21 @@ impl Finder {
     fn probes(&self, role: LibraryRole) -> bool {
         match role {
             LibraryRole::Cuda(_) | LibraryRole::Loader => true,
-            LibraryRole::Framework => self.tensors != TensorMode::Off,
-            LibraryRole::Requests => self.tensors == TensorMode::Requested,
+            LibraryRole::Framework => self.config.tensors != TensorMode::Off,
+            LibraryRole::Requests => self.config.tensors == TensorMode::Requested,
         }
     }
 
     fn attach_mapped(&mut self, look: &mut Look, mapped: &Mapped) -> Result<()> {
         let library = mapped.open()?;
-        let is_known = self.files.know(&library) || self.files.is_probed_elsewhere(&library);
-        if look.is_search && !is_known {
-            return Ok(());
-        }
-        if !is_known && look.runs() && matches!(mapped.role, LibraryRole::Cuda(_)) {
+        let is_new = self.files.find(&library).is_none();
+        if is_new && look.since_ns.is_some() && matches!(mapped.role, LibraryRole::Cuda(_)) {
             // Again once it is attached: calls may be seen before that is known.
-            self.probe.attached_late(look.pid());
+            self.probe.attached_late(look.pid);
         }
-        if let Some(functions) = self.attach(&library)? {
-            look.functions += functions;
-            look.has_attached = true;
-        }
-        self.files
-            .note_mapping(mapped, library.id(), library.likeness);
+        self.attach(&library)?;
+        look.learnt += usize::from(is_new);
+        self.files.note_mapping(mapped, &library);
         Ok(())
     }
 
@@ -94,70 +91,46 @@ impl Finder {
             return;
         }
         look.is_incomplete = true;
-        if self.files.failed(mapped) {
-            self.files.warn(error);
-        } else {
-            tracing::debug!("{error:#}");
-        }
+        self.files.warn(error);
     }
 
-    /// Attaches to `library` unless it is probed already, or is not to be. Returns the number of its CUDA functions if
-    /// it is newly probed.
-    pub(super) fn attach(&mut self, library: &MappedLibrary) -> Result<Option<usize>> {
+    /// Attaches to `library` unless it is probed already, or is not to be.
+    pub(super) fn attach(&mut self, library: &MappedLibrary) -> Result<()> {
+        if self.files.find(library).is_some() {
+            return Ok(());
+        }
         let path = library.path.display();
-        if self.files.know(library) {
-            return Ok(None);
-        }
-        if self.files.is_probed_elsewhere(library) {
-            tracing::debug!("{path} is probed already, through another overlay");
-            return Ok(None);
-        }
-        if let Some(why) = self.files.refuse() {
-            self.files.skip(library);
-            if self.files.is_first(why) {
-                tracing::warn!("{path} and similar files are not probed: {why}");
-            } else {
-                tracing::debug!("{path} is not probed: {why}");
-            }
-            return Ok(None);
-        }
         let plan = match self.plan(library) {
             Ok(plan) => plan,
-            Err(why) if why.is::<NotNow>() => bail!("{why:#}"),
+            Err(why) if why.is::<NotNow>() => return Err(why),
             Err(why) => {
                 self.files.skip(library);
                 self.files.warn(&anyhow!("{path} is not probed: {why:#}"));
-                return Ok(None);
+                return Ok(());
             }
         };
         let functions = plan.functions;
+        let what = match library.role {
+            LibraryRole::Cuda(_) => format!("{functions} functions of {path}"),
+            LibraryRole::Loader => format!("_dl_debug_state of {path}"),
+            _ => format!("the allocator of {path}"),
+        };
         match (self.attach_plan(library, plan), library.role) {
             (Ok(()), LibraryRole::Cuda(_)) => {
                 self.libraries += 1;
                 self.tell(Found::Library { functions });
-                tracing::info!("{functions} functions of {path} are probed");
+                tracing::info!("{what} are probed");
             }
-            (Ok(()), LibraryRole::Framework) => {
-                tracing::info!("the allocator of {path} is probed");
-            }
-            (Ok(()), _) => {}
+            (Ok(()), _) => tracing::info!("{what} is probed"),
             // Tensors are traced all the same.
             (Err(error), LibraryRole::Requests) => {
                 tracing::debug!("{path}: requested sizes are not traced: {error:#}");
                 self.files.skip(library);
-                return Ok(None);
+                return Ok(());
             }
-            (Err(error), role) => {
-                return Err(error.context(match role {
-                    LibraryRole::Cuda(_) => {
-                        format!("cannot attach to {functions} functions of {path}")
-                    }
-                    LibraryRole::Loader => format!("cannot attach to _dl_debug_state of {path}"),
-                    _ => format!("cannot attach to the allocator of {path}"),
-                }));
-            }
+            (Err(error), _) => return Err(error.context(format!("cannot attach to {what}"))),
         }
-        Ok(Some(functions))
+        Ok(())
     }
 
     fn attach_plan(&mut self, library: &MappedLibrary, plan: Plan) -> Result<()> {
@@ -169,15 +142,21 @@ impl Finder {
         for (purpose, points) in &plan.parts {
             links.extend(attach(*purpose, points)?);
         }
-        if !plan.queries.is_empty() {
-            let queries = match self.queries.are_on() {
-                true => attach(Purpose::Calls, &plan.queries)?,
+        let attach_queries = |points: Vec<_>| -> Result<_> {
+            let links = match self.queries.are_on() {
+                true => attach(Purpose::Calls, &points)?,
                 false => Vec::new(),
             };
             let file = library.file.try_clone()?;
-            self.queries.add(library.id(), file, plan.queries, queries);
-        }
-        self.files.enter(library, links, clock::boot_ns());
+            Ok(LibraryQueries {
+                file,
+                points,
+                links,
+            })
+        };
+        let queries = Some(plan.queries).filter(|points| !points.is_empty());
+        let queries = queries.map(attach_queries).transpose()?;
+        self.files.enter(library, links, queries);
         Ok(())
     }
 
@@ -186,8 +165,11 @@ impl Finder {
     /// # Errors
     /// Returns why it is not probed, now or later, or [`NotNow`].
     fn plan(&mut self, library: &MappedLibrary) -> Result<Plan> {
-        match library.role {
-            LibraryRole::Cuda(layer) => self.plan_cuda(library, layer),
+        if self.files.are_full() {
+            bail!("the maximum number of probed libraries is reached");
+        }
+        let (purpose, points) = match library.role {
+            LibraryRole::Cuda(layer) => return self.plan_cuda(library, layer),
             LibraryRole::Framework => {
                 let functions = library.functions(&self.reader, Layer::Framework)?;
                 if functions.is_empty() {
@@ -196,10 +178,12 @@ impl Finder {
                          PyTorch 1.10 or newer and TensorFlow 2.19 do"
                     );
                 }
-                let points = functions.iter().map(ProbePoint::from).collect();
-                Ok(Plan::of(Purpose::Tensors, points))
+                (
+                    Purpose::Tensors,
+                    functions.iter().map(ProbePoint::from).collect(),
+                )
             }
-            LibraryRole::Requests => Ok(Plan::of(Purpose::Requests, Vec::new())),
+            LibraryRole::Requests => (Purpose::Requests, Vec::new()),
             LibraryRole::Loader => {
                 // Without it, libraries loaded later are found late.
                 let Some(found) = library.rendezvous(&self.reader)? else {
@@ -209,9 +193,13 @@ impl Finder {
                     offset: found.offset,
                     cookie: found.to_r_debug.cast_unsigned(),
                 };
-                Ok(Plan::of(Purpose::Rendezvous, vec![point]))
+                (Purpose::Rendezvous, vec![point])
             }
-        }
+        };
+        Ok(Plan {
+            parts: vec![(purpose, points)],
+            ..Plan::default()
+        })
     }
 
     fn plan_cuda(&mut self, library: &MappedLibrary, layer: Layer) -> Result<Plan> {
@@ -227,8 +215,8 @@ impl Finder {
         // In the order in which they are attached while the program runs: the device of an allocation that is seen is
         // that of all earlier calls, or unknown.
         functions.sort_by_key(|f| !op(f).is_context_call());
-        let told = |op: Op| self.modes.memleak && op.is_ledger_event();
-        let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
+        let told = |op: Op| self.config.modes.memleak && op.is_ledger_event();
+        let only_counted = |op: Op| op.is_launch() && !self.config.records_launches() && !told(op);
         let (entries, calls): (Vec<_>, Vec<_>) = functions
             .into_iter()
             .partition(|f| only_counted(op(f)) || op(f).is_capture_call());
@@ -250,21 +238,22 @@ impl Finder {
     /// Removes the functions on which a probe is not possible or not safe. Warns of these, and of those
     /// on which it is slow.
     fn leave_out_unsafe(&mut self, functions: &mut Vec<FoundFunction>, path: &str) {
-        if let Some(refused) = beginning(functions, FirstInstruction::Refused) {
-            self.files.warn(&anyhow!(
-                "{refused} of {path} not probed: the kernel allows no probe on their first \
-                 instruction"
-            ));
-            functions.retain(|f| f.first != FirstInstruction::Refused);
-        }
-        if !self.allow_nop5
-            && let Some(replaced) = beginning(functions, FirstInstruction::Replaced)
-        {
-            self.files.warn(&anyhow!(
-                "{replaced} of {path} not probed: they begin with a 5-byte nop, and probes on these \
-                 can corrupt the program on Linux 6.18 to 7.2; --allow-nop5 probes them all the same"
-            ));
-            functions.retain(|f| f.first != FirstInstruction::Replaced);
+        let refused = "the kernel allows no probe on their first instruction";
+        let replaced = "they begin with a 5-byte nop, and probes on these can corrupt the program on Linux 6.18 to \
+                        7.2; --allow-nop5 probes them all the same";
+        let unsafe_ones = [
+            (FirstInstruction::Refused, refused),
+            (FirstInstruction::Replaced, replaced),
+        ];
+        for (first, why) in unsafe_ones {
+            if first == FirstInstruction::Replaced && self.config.advanced.allow_nop5 {
+                continue;
+            }
+            if let Some(names) = beginning(functions, first) {
+                self.files
+                    .warn(&anyhow!("{names} of {path} not probed: {why}"));
+                functions.retain(|f| f.first != first);
+            }
         }
         if let Some(stepped) = beginning(functions, FirstInstruction::Stepped) {
             self.files.warn(&anyhow!(
@@ -279,10 +268,10 @@ impl Finder {
         let op = function.op;
         // The runtime's queries call the driver's, which return the same.
         let teaches = self.queries.are_wanted() && function.layer == Layer::Driver;
-        op.is_needed_by(self.modes, function.kind)
-            && self.api.includes(function)
+        op.is_needed_by(self.config.modes, function.kind)
+            && self.config.advanced.api.includes(function)
             && (!op.is_device_query() || teaches)
-            && (!op.is_context_call() || self.modes.memleak || !self.one_gpu)
+            && (!op.is_context_call() || self.config.modes.memleak || !self.one_gpu)
     }
 }
 

@@ -12,7 +12,6 @@ mod queue;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -22,7 +21,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::host::LibraryRole;
 use crate::host::process::{self, ProcessHandle};
 use crate::live::empty_run::LoadedLayers;
 use crate::live::{Target, TensorMode, TraceConfig};
@@ -64,7 +62,7 @@ pub(crate) enum Order {
 pub(crate) enum Found {
     /// A process has CUDA loaded. It comes before the probes that this process may call.
     User(u32),
-    /// The first library of this layer.
+    /// A process has a library of this layer.
     Layer(Layer),
     /// A CUDA library is probed.
     Library { functions: usize },
@@ -72,6 +70,8 @@ pub(crate) enum Found {
     Destructor(u32),
     /// A process that started during tracing had mapped CUDA before it was probed, this long after its start.
     Late { pid: u32, after_ms: u64 },
+    /// A process is not looked at: too many have mapped libraries at once.
+    Skipped,
     /// The process was looked at, and need not be held any longer.
     Done(Notice),
 }
@@ -89,7 +89,8 @@ pub struct Tracer {
     is_ending: bool,
     /// Processes that are held, and since when.
     held: HashMap<u32, Instant>,
-    skipped: Arc<AtomicU64>,
+    /// Number of processes that were not looked at.
+    pub(crate) skipped: u64,
     /// CUDA layers that the traced processes have loaded.
     pub loaded: LoadedLayers,
     /// Number of probed CUDA libraries.
@@ -101,24 +102,6 @@ pub struct Tracer {
     /// Processes that started during tracing and had mapped CUDA before it was probed, and after how many milliseconds
     /// it was.
     pub late_ms: BTreeMap<u32, u64>,
-}
-
-/// The processes whose calls are seen once the libraries that exist at the start are probed.
-fn users(config: &TraceConfig, processes: &[ProcessHandle]) -> Vec<u32> {
-    let uses_cuda = |pid: &u32| {
-        let mapped = process::mapped(*pid).unwrap_or_default();
-        mapped
-            .iter()
-            .any(|file| matches!(file.role, LibraryRole::Cuda(_)))
-    };
-    let chosen = processes.iter().map(|process| process.pid);
-    match config.target {
-        Target::Everything => process::all_pids().into_iter().filter(uses_cuda).collect(),
-        _ if config.children => chosen
-            .flat_map(|pid| [pid].into_iter().chain(process::descendants(pid)))
-            .collect(),
-        _ => chosen.collect(),
-    }
 }
 
 /// Settings of the BPF programs for a session.
@@ -155,24 +138,14 @@ impl Tracer {
         processes: &[ProcessHandle],
         helpers: (FileReader, Opener),
         (orders, receiver): (Orders, mpsc::Receiver<Order>),
-        mut prepare: impl FnMut(&Probe, u32),
+        prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.advanced.allow_arm64)?;
         let probe = Arc::new(Probe::load(&load_settings(config))?);
-        for pid in users(config, processes) {
-            prepare(&probe, pid);
-        }
         let (sender, found) = unbounded_channel();
-        let skipped = Arc::new(AtomicU64::new(0));
-        let mut finder = Finder::new(
-            config,
-            Arc::clone(&probe),
-            helpers,
-            receiver,
-            sender,
-            Arc::clone(&skipped),
-        );
-        finder.attach_first(config, processes)?;
+        let mut finder = Finder::new(config, Arc::clone(&probe), helpers, receiver, sender);
+        let pids: Vec<_> = processes.iter().map(|process| process.pid).collect();
+        finder.attach_first(&pids, prepare)?;
         probe.all_attached();
         let thread = thread::Builder::new().name("gpuprobe-attach".to_owned());
         let thread = thread
@@ -185,7 +158,7 @@ impl Tracer {
             thread: Some(thread),
             is_ending: false,
             held: HashMap::new(),
-            skipped,
+            skipped: 0,
             loaded: LoadedLayers::default(),
             libraries: 0,
             functions: 0,
@@ -252,6 +225,7 @@ impl Tracer {
                     send_continue(notice.pid);
                 }
             }
+            Found::Skipped => self.skipped += 1,
             Found::Destructor(_) => {}
         }
     }
@@ -269,14 +243,12 @@ impl Tracer {
         }
     }
 
-    /// Resumes all held processes, as the session ends.
-    pub(crate) fn resume_held(&mut self) {
-        self.held.drain().for_each(|(pid, _)| send_continue(pid));
-    }
-
-    /// Number of processes that were not looked at: too many have mapped libraries at once.
-    pub(crate) fn skipped(&self) -> u64 {
-        self.skipped.load(Ordering::Relaxed)
+    /// Resumes all held processes, as the session ends, and those of notices that were not passed on.
+    pub(crate) fn resume_held(&mut self, unseen: Vec<Notice>) {
+        let unseen = unseen.into_iter().filter(|notice| notice.held);
+        let held = self.held.drain().map(|(pid, _)| pid);
+        held.chain(unseen.map(|notice| notice.pid))
+            .for_each(send_continue);
     }
 
     /// The live processes with CUDA loaded.
@@ -307,13 +279,6 @@ impl Drop for Tracer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// Resumes a process that is held, as a notice about it says.
-pub(crate) fn resume(notice: Notice) {
-    if notice.held {
-        send_continue(notice.pid);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::host::host_info::ProcFs;
 use crate::host::nvml::Nvml;
 use crate::host::process;
 use crate::live::announce::Announced;
-use crate::live::discovery::{Found, Tracer, resume};
+use crate::live::discovery::{Found, Tracer};
 use crate::live::incidents::Incidents;
 use crate::live::samples::Samples;
 use crate::live::sink::{RingConsumer, Sink};
@@ -175,7 +175,7 @@ impl Reading<'_> {
         let sink = &mut self.sink;
         let mut lost = self.tracer.probe.lost();
         let missed = sink.decoder.activity.losses();
-        lost.notices += self.tracer.skipped();
+        lost.notices += self.tracer.skipped;
         lost.undecodable = sink.undecodable + missed.undecodable;
         lost.activity = lost.activity.saturating_add(missed.missing);
         lost.cupti_dropped = missed.dropped;
@@ -281,11 +281,11 @@ impl Reading<'_> {
     /// Stops holding processes and resumes those that are held.
     pub(super) fn resume_held(&mut self) {
         self.tracer.probe.stop_holding();
-        self.tracer.resume_held();
-        match self.rings.read_notices() {
-            Ok(notices) => notices.into_iter().for_each(resume),
-            Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
-        }
+        let unseen = self.rings.read_notices().unwrap_or_else(|error| {
+            tracing::warn!("held processes may stay stopped: {error:#}");
+            Vec::new()
+        });
+        self.tracer.resume_held(unseen);
     }
 }
 
