@@ -3,12 +3,7 @@
  * forwarded unchanged. */
 #pragma once
 
-struct gp_batch_small {
-	struct gp_batch batch;
-	__u8 bytes[GP_SMALL_BATCH_BYTES];
-};
-
-struct gp_batch_large {
+struct gp_batch_record {
 	struct gp_batch batch;
 	__u8 bytes[GP_MAX_BATCH_BYTES];
 };
@@ -35,49 +30,29 @@ static __always_inline void gp_count_lost_batch(struct gp_process *process, __u6
 		__sync_fetch_and_add(&process->activity_lost, records);
 }
 
-/* Reads the batch into `room` bytes of a record with the header `head`. */
-static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64 room,
-					  struct gp_process *process, __u64 batch, __u64 bytes)
-{
-	barrier_var(bytes);
-	if (bytes > room || bpf_probe_read_user(to, bytes, (void *)batch))
-		return false;
-	head->type = GP_RECORD_BATCH;
-	head->reserved = 0;
-	head->tgid = bpf_get_current_pid_tgid() >> 32;
-	head->process = process->id;
-	head->bytes = bytes;
-	head->lost = process->activity_lost;
-	return true;
-}
-
-/* Sends a batch in a record of this type; false on failure. ringbuf_reserve requires a
- * constant size. */
-#define gp_send_batch_of(record_type, of_process, from, length)                                    \
-	({                                                                                         \
-		__u64 unread = gp_unread(batch_ring);                                              \
-		struct record_type *record =                                                       \
-			gp_reserve(batch_ring, GP_RING_BATCHES, struct record_type, unread);       \
-		bool is_read = false;                                                              \
-		if (record) {                                                                      \
-			is_read = gp_read_batch(&record->batch, record->bytes,                     \
-						sizeof(record->bytes), of_process, from, length);  \
-			if (is_read)                                                               \
-				bpf_ringbuf_submit(record,                                         \
-						   gp_wake_flags(GP_RING_BATCHES, unread));        \
-			else                                                                       \
-				bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                     \
-		}                                                                                  \
-		is_read;                                                                           \
-	})
-
+/* Sends a batch; false if the ring is full or it is unreadable. */
 static __always_inline bool gp_send_batch(struct gp_process *process, __u64 batch, __u64 bytes)
 {
-	if (bytes <= GP_SMALL_BATCH_BYTES)
-		return gp_send_batch_of(gp_batch_small, process, batch, bytes);
-	if (bytes <= GP_MAX_BATCH_BYTES)
-		return gp_send_batch_of(gp_batch_large, process, batch, bytes);
-	return false;
+	__u64 unread = gp_unread(batch_ring);
+	struct gp_batch_record *record =
+		gp_reserve(batch_ring, GP_RING_BATCHES, struct gp_batch_record, unread);
+
+	if (!record)
+		return false;
+	barrier_var(bytes);
+	if (bytes > sizeof(record->bytes) ||
+	    bpf_probe_read_user(record->bytes, bytes, (void *)batch)) {
+		bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);
+		return false;
+	}
+	record->batch.type = GP_RECORD_BATCH;
+	record->batch.reserved = 0;
+	record->batch.tgid = bpf_get_current_pid_tgid() >> 32;
+	record->batch.process = process->id;
+	record->batch.bytes = bytes;
+	record->batch.lost = process->activity_lost;
+	bpf_ringbuf_submit(record, gp_wake_flags(GP_RING_BATCHES, unread));
+	return true;
 }
 
 /* Probe at gpuprobe_activity_batch(batch, bytes). */

@@ -39,14 +39,14 @@ static __always_inline struct gp_frame *gp_frame_at(struct gp_thread *thread, __
 
 /* Drops frames below the stack pointer `sp` of a new call. A tail call keeps the stack
  * pointer but has another row: it is nested. */
-static __always_inline void gp_drop_stale(struct gp_thread *thread, __u64 sp, __u32 row)
+__noinline int gp_drop_stale(struct gp_thread *thread, __u64 sp, __u32 row)
 {
-	for (int i = 0; i < GP_MAX_FRAMES; i++) {
+	if (!thread)
+		return 0;
+	for (int i = 0; i < GP_MAX_FRAMES && thread->depth; i++) {
 		__u32 depth = thread->depth;
 		struct gp_frame *top;
 
-		if (!depth)
-			break;
 		top = gp_frame_at(thread, depth - 1);
 		if (top->sp > sp || (top->sp == sp && top->row != row))
 			break;
@@ -56,6 +56,7 @@ static __always_inline void gp_drop_stale(struct gp_thread *thread, __u64 sp, __
 			gp_count(single_launches);
 		thread->depth = depth - 1;
 	}
+	return 0;
 }
 
 /* True if the new memory call is nested in the open one: a driver call in a runtime
@@ -73,87 +74,69 @@ static __always_inline bool gp_is_nested(struct gp_thread *thread, __u64 sp, __u
 	return false;
 }
 
-/* Counts the loss of a call that could not be followed. */
-static __always_inline void gp_count_lost_call(struct gp_thread *thread, __u32 op, bool no_room)
+/* Counts a call that could not be followed, of memory as `loss`; false if it was another. */
+static __always_inline bool gp_count_lost_call(__u32 op, __u32 loss)
 {
-	if (gp_is_copy(op)) {
-		gp_count(copies);
-	} else if (gp_is_single(op)) {
-		gp_count(single_launches);
-	} else if (gp_is_framework(op)) {
-		gp_count(tensors);
-	} else if (gp_is_memory(op)) {
-		if (no_room)
-			gp_count(threads_full);
-		else
-			gp_count(nesting);
-	} else if (thread) {
-		gp_current_of(thread)->device = GP_DEVICE_UNKNOWN;
-	}
+	if (gp_is_copy(op))
+		loss = GP_LOSS(copies);
+	else if (gp_is_single(op))
+		loss = GP_LOSS(single_launches);
+	else if (gp_is_framework(op))
+		loss = GP_LOSS(tensors);
+	else if (!gp_is_memory(op))
+		return false;
+	gp_count_loss(loss, 1);
+	return true;
 }
 
 /* Stores the extra values of a memory call until its return. A thread has at most one
- * open memory call. The arguments are in memory first: to choose among registers is a
- * branch for each, of which the verifier would follow all for each value. */
-static __always_inline void gp_keep_extra(struct pt_regs *ctx,
+ * open memory call. */
+static __always_inline void gp_keep_extra(struct gp_arguments *arguments,
 					  const volatile struct gp_recipe *recipe,
 					  struct gp_thread *thread)
 {
-	__u64 slots = gp_stack_pointer(ctx) + GP_RETURN_ADDRESS_BYTES;
-
-	gp_keep_arguments(ctx, thread->arguments);
-	for (int i = 0; i < GP_EXTRA; i++) {
-		const volatile struct gp_value *v = &recipe->extra[i];
-		__u32 index = v->index;
-		__u64 value = thread->arguments[index & 7];
-
-		if (v->place == GP_PLACE_STACK)
-			value = slots + 8ULL * index;
-		thread->extra[i] = gp_read_value(value, v->place, v->access, v->offset, v->bits);
-	}
+	for (int i = 0; i < GP_EXTRA; i++)
+		thread->extra[i] = gp_value_of(arguments, &recipe->extra[i]);
 }
 
 /* Fills in the new top frame; false if the call cannot be followed. */
-static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
+static __always_inline bool gp_fill_frame(struct gp_arguments *arguments,
 					  const volatile struct gp_recipe *recipe,
-					  struct gp_frame *frame, struct gp_thread *thread,
-					  struct gp_counted *counted)
+					  struct gp_frame *frame, struct gp_thread *thread)
 {
-	frame->address = gp_value_of(ctx, &recipe->address);
+	frame->address = gp_value_of(arguments, &recipe->address);
+	frame->stream = gp_value_of(arguments, &recipe->stream);
 	if (gp_is_single(frame->op)) {
-		gp_enter_launch(ctx, recipe, frame, counted);
+		__builtin_memset(frame->shape, 0, sizeof(frame->shape));
+		gp_read_shape(arguments, recipe->shape, frame->shape);
+		frame->stack = 0;
 		return true;
 	}
-	frame->out = gp_value_of(ctx, &recipe->out);
+	frame->out = gp_value_of(arguments, &recipe->out);
 	if (gp_is_copy(frame->op))
-		return gp_enter_copy(ctx, recipe, frame);
-	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
-	frame->stream = gp_value_of(ctx, &recipe->stream);
-	frame->size = gp_value_of(ctx, &recipe->size);
+		return gp_enter_copy(arguments, frame);
+	frame->device = (__s32)gp_value_of(arguments, &recipe->device);
+	frame->size = gp_value_of(arguments, &recipe->size);
 	if (recipe->flags & GP_FLAG_SIZE_AT_RETURN)
-		frame->factor = gp_factor(ctx, recipe);
+		frame->factor = gp_factor(arguments, recipe);
 	if (gp_is_memory(frame->op)) {
 		thread->memory_sp = frame->sp;
 		thread->memory_layer = recipe->layer;
 		thread->nested = 0;
 		if (recipe->flags & GP_FLAG_DETAILED)
-			gp_keep_extra(ctx, recipe, thread);
+			gp_keep_extra(arguments, recipe, thread);
 	}
 	return true;
 }
 
-/* Counts a launch, if launches are counted. False if its return is not needed. */
-static __always_inline bool gp_count_launch(struct pt_regs *ctx, __u64 cookie, __u32 tgid,
-					    struct gp_counted *counted)
+/* Whether the return of a launch is needed: it is sent, or the ledger needs it, as its graph may
+ * have memory nodes. */
+static __always_inline bool gp_needs_return(__u32 tgid)
 {
 	struct gp_process *process;
 
-	if (count_launches)
-		gp_on_launch(ctx, cookie, counted);
 	if (stream_launches)
 		return true;
-	/* Without counting, only graph launches are probed, and the ledger needs those
-	 * with memory nodes. */
 	process = gp_find_process(tgid);
 	return process && process->graph_memory;
 }
@@ -191,9 +174,9 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1);
 	const volatile struct gp_recipe *recipe = &recipes[row];
-	__u32 op = recipe->op;
+	__u32 op = recipe->op, counted = 0;
 	__u64 sp = PT_REGS_SP(ctx), pid_tgid;
-	struct gp_counted counted = {};
+	struct gp_arguments arguments;
 	struct gp_thread *thread;
 	struct gp_frame *frame;
 
@@ -202,35 +185,36 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
-	if (gp_is_framework(op) && !gp_is_at_gpu(ctx, recipe))
+	gp_read_arguments(ctx, &arguments);
+	if (gp_is_framework(op) && !gp_is_at_gpu(&arguments, recipe))
 		return 1;
-	if ((op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) &&
-	    !gp_count_launch(ctx, cookie, pid_tgid >> 32, &counted))
-		return 1;
+	if (op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) {
+		counted = gp_on_launch(&arguments, row);
+		if (!gp_needs_return(pid_tgid >> 32))
+			return 1;
+	}
 	thread = gp_thread_of(pid_tgid);
 	if (!thread) {
 		if (gp_is_target(pid_tgid >> 32))
-			gp_count_lost_call(NULL, op, true);
+			gp_count_lost_call(op, GP_LOSS(threads_full));
 		return 1;
 	}
 	if (gp_is_framework(op) &&
-	    gp_is_done_with_tensor(ctx, recipe, thread, row, (__u32)pid_tgid))
+	    gp_is_done_with_tensor(&arguments, recipe, thread, row, (__u32)pid_tgid))
 		return 1;
 	gp_drop_stale(thread, sp, row);
 	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
 		return 1;
-	if (thread->depth >= GP_MAX_FRAMES) {
-		gp_count_lost_call(thread, op, false);
-		return 1;
-	}
+	if (thread->depth >= GP_MAX_FRAMES)
+		goto lost;
 	frame = gp_frame_at(thread, thread->depth);
 	frame->sp = sp;
 	frame->row = row;
 	frame->op = op;
-	if (!gp_fill_frame(ctx, recipe, frame, thread, &counted)) {
-		gp_count_lost_call(thread, op, false);
-		return 1;
-	}
+	frame->captured = counted & 1;
+	frame->epoch = counted >> 16;
+	if (!gp_fill_frame(&arguments, recipe, frame, thread))
+		goto lost;
 	/* Graphs are built of thousands of nodes that do not concern memory. */
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_ALLOCATES &&
 	    (__u32)frame->size != GP_NODE_FREES)
@@ -242,4 +226,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		frame->start_ns = bpf_ktime_get_ns();
 	thread->depth++;
 	return 0;
+lost:
+	if (!gp_count_lost_call(op, GP_LOSS(nesting)))
+		gp_current_of(thread)->device = GP_DEVICE_UNKNOWN;
+	return 1;
 }

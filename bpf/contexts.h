@@ -131,49 +131,52 @@ static __always_inline void gp_apply_number(struct gp_thread *thread, struct gp_
 }
 
 /* Applies the successful context call in `frame`. */
-static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp_frame *frame,
-					     __u32 op)
+__noinline int gp_apply_context(struct gp_thread *thread, struct gp_frame *frame, __u32 op)
 {
-	struct gp_current *current = gp_current_of(thread);
+	struct gp_current *current;
 	__u64 context = 0;
 
+	if (!thread || !frame)
+		return 0;
+	current = gp_current_of(thread);
 	switch (op) {
 	case GP_OP_CONTEXT_CREATE:
 	case GP_OP_CONTEXT_RETAIN:
 		if (bpf_probe_read_user(&context, sizeof(context), (void *)frame->out))
-			return;
+			return 0;
 		if (op == GP_OP_CONTEXT_CREATE)
 			gp_create_context(thread, context, frame->device);
 		else
 			gp_store_context(thread, context, frame->device, 0);
-		return;
+		break;
 	case GP_OP_CONTEXT_DESTROY:
 		gp_destroy_context(thread, frame->address);
-		return;
+		break;
 	case GP_OP_CONTEXT_SET:
 		gp_make_current(thread, frame->address);
-		return;
+		break;
 	case GP_OP_CONTEXT_PUSH:
 		gp_push(thread, frame->address);
-		return;
+		break;
 	case GP_OP_CONTEXT_POP:
 		gp_pop(thread);
-		return;
+		break;
 	case GP_OP_CONTEXT_GET:
 		if (!bpf_probe_read_user(&context, sizeof(context), (void *)frame->out) &&
 		    context != current->context)
 			gp_make_current(thread, context);
-		return;
+		break;
 	case GP_OP_DEVICE_SET:
 		/* The primary context becomes current; the nested driver call has set
 		 * which one. */
 		current->device = frame->device;
 		current->number = 0;
-		return;
+		break;
 	case GP_OP_DEVICE_GET:
 	case GP_OP_DEVICE_COUNT:
 	case GP_OP_CONTEXT_DEVICE:
 		gp_apply_number(thread, frame, op);
-		return;
+		break;
 	}
+	return 0;
 }

@@ -6,13 +6,14 @@
 #define GP_KIND_BY_ADDRESS 4
 
 /* Product of unit, height and depth by which `size` is multiplied. */
-static __always_inline __u64 gp_factor(struct pt_regs *ctx, const volatile struct gp_recipe *recipe)
+static __always_inline __u64 gp_factor(struct gp_arguments *arguments,
+				       const volatile struct gp_recipe *recipe)
 {
 	__u64 factor = recipe->scale;
 
 	for (int i = 0; i < 2; i++)
 		if (recipe->factors[i].place != GP_PLACE_NONE)
-			factor *= gp_value_of(ctx, &recipe->factors[i]);
+			factor *= gp_value_of(arguments, &recipe->factors[i]);
 	return factor;
 }
 
@@ -71,49 +72,49 @@ __noinline __u64 gp_all_bytes(__u64 sizes, __u64 count, __u32 shape)
 	return sum;
 }
 
-/* Sum of the sizes of a batched call in `bytes`; false if there are too many or they
- * are unreadable. */
-static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
-					   const volatile struct gp_recipe *recipe, __u64 *bytes)
+/* Fills in the fields of a copy's frame other than the addresses; false if its size is
+ * unknown. */
+__noinline int gp_enter_copy(struct gp_arguments *arguments, struct gp_frame *frame)
 {
-	__u64 sizes = gp_value_of(ctx, &recipe->size);
-	__u64 count = gp_value_of(ctx, &recipe->factors[0]);
+	const volatile struct gp_recipe *recipe;
 
-	*bytes = gp_all_bytes(sizes, count, recipe->shape);
-	return *bytes != GP_SIZE_UNKNOWN;
-}
-
-/* Fills in the fields of a copy's frame other than the addresses. */
-static __always_inline bool
-gp_enter_copy(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, struct gp_frame *frame)
-{
+	if (!arguments || !frame)
+		return 0;
+	recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
+	frame->size = gp_value_of(arguments, &recipe->size);
 	if (recipe->op == GP_OP_COPY_BATCH) {
-		if (!gp_batch_bytes(ctx, recipe, &frame->size))
-			return false;
+		frame->size = gp_all_bytes(frame->size, gp_value_of(arguments, &recipe->factors[0]),
+					   recipe->shape);
+		if (frame->size == GP_SIZE_UNKNOWN)
+			return 0;
 	} else {
 		for (int i = 0; i < 2; i++)
-			if (gp_value_of(ctx, &recipe->unless[i]))
-				return false;
-		frame->size = gp_value_of(ctx, &recipe->size) * gp_factor(ctx, recipe);
+			if (gp_value_of(arguments, &recipe->unless[i]))
+				return 0;
+		frame->size *= gp_factor(arguments, recipe);
 	}
-	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
-	frame->second = (__u16)gp_value_of(ctx, &recipe->second);
-	frame->stream = gp_value_of(ctx, &recipe->stream);
-	return true;
+	frame->device = (__s32)gp_value_of(arguments, &recipe->device);
+	frame->second = (__u16)gp_value_of(arguments, &recipe->second);
+	frame->stream = gp_value_of(arguments, &recipe->stream);
+	return 1;
 }
 
-static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_process *process,
-					 struct gp_frame *frame, __s32 result, __u32 tid)
+__noinline int gp_send_copy(struct gp_thread *thread, struct gp_frame *frame, __s32 result,
+			    __u32 tid)
 {
 	__u64 end_ns = bpf_ktime_get_ns(), unread;
+	struct gp_process *process;
 	struct gp_copy *copy;
 
+	if (!thread || !frame)
+		return 0;
+	process = gp_find_capturing(thread->tgid);
 	gp_announce(thread);
 	unread = gp_unread(activity_ring);
 	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_copy, unread);
 	if (!copy) {
 		gp_count(copies);
-		return;
+		return 0;
 	}
 	copy->type = GP_RECORD_COPY;
 	copy->row = frame->row;
@@ -133,4 +134,5 @@ static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_pro
 		bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_ACTIVITY));
 	else
 		bpf_ringbuf_submit(copy, gp_wake_flags(GP_RING_ACTIVITY, unread));
+	return 0;
 }

@@ -91,7 +91,7 @@ static __always_inline void gp_begin_capture(struct gp_process *process, __u64 s
 
 /* A stream that waits for an event of a captured stream joins its capture. The handle
  * of a destroyed stream may be reused. Events are frequent, captures are rare. */
-static __always_inline void gp_on_stream(struct pt_regs *ctx,
+static __always_inline void gp_on_stream(struct gp_arguments *arguments,
 					 const volatile struct gp_recipe *recipe)
 {
 	struct gp_process *process = gp_find_capturing(bpf_get_current_pid_tgid() >> 32);
@@ -101,8 +101,8 @@ static __always_inline void gp_on_stream(struct pt_regs *ctx,
 
 	if (!process)
 		return;
-	stream = gp_value_of(ctx, &recipe->stream);
-	event.id = gp_value_of(ctx, &recipe->address);
+	stream = gp_value_of(arguments, &recipe->stream);
+	event.id = gp_value_of(arguments, &recipe->address);
 	event.process = process->id;
 	key = gp_stream_key(process, stream);
 	switch (recipe->op) {
@@ -137,10 +137,15 @@ struct gp_kernel_record {
 	char name[GP_NAME_LEN];
 };
 
-/* Sends the name at user address `name` (0: none) for the kernel `key`, with the grid
- * and block of the launch in `ctx`, if there is one. */
-static __always_inline void gp_send_kernel(struct gp_launch_key *key, __u64 name, bool given,
-					   const __u32 *shape)
+/* Grid and block of a launch. */
+struct gp_shape {
+	__u32 numbers[6];
+};
+
+/* Sends the name at user address `name` (0: none) for the kernel `key`, with the shape of the
+ * launch, if there is one. */
+__noinline int gp_send_kernel(struct gp_launch_key *key, __u64 name, __u32 given,
+			      const struct gp_shape *shape)
 {
 	struct gp_kernel_record *record = gp_reserve(
 		activity_ring, GP_RING_ACTIVITY, struct gp_kernel_record, gp_unread(activity_ring));
@@ -149,13 +154,14 @@ static __always_inline void gp_send_kernel(struct gp_launch_key *key, __u64 name
 
 	if (!record) {
 		gp_count(names);
-		return;
+		return 0;
 	}
 	kernel = &record->kernel;
 	kernel->type = GP_RECORD_KERNEL;
 	kernel->given = given;
 	kernel->tgid = bpf_get_current_pid_tgid() >> 32;
-	kernel->key = *key;
+	if (key)
+		kernel->key = *key;
 	__builtin_memset(kernel->grid, 0, sizeof(kernel->grid) + sizeof(kernel->block));
 	if (shape)
 		__builtin_memcpy(kernel->grid, shape, sizeof(kernel->grid) + sizeof(kernel->block));
@@ -164,6 +170,7 @@ static __always_inline void gp_send_kernel(struct gp_launch_key *key, __u64 name
 	kernel->name_bytes = length > 0 ? length : 0;
 	kernel->reserved = 0;
 	bpf_ringbuf_submit(record, gp_wake_now(GP_RING_ACTIVITY));
+	return 0;
 }
 
 /* Address of the name in the handle's object; 0 if unreadable. */
@@ -191,50 +198,49 @@ static __always_inline void gp_send_looked_up_name(struct gp_process *process,
 
 /* ---- launches ----------------------------------------------------------- */
 
-/* Reads grid and block of the launch in `ctx`: six numbers. */
-static __always_inline void gp_read_shape(struct pt_regs *ctx, __u8 shape, __u32 *numbers)
+/* Reads grid and block of a launch: six numbers. */
+static __always_inline void gp_read_shape(struct gp_arguments *arguments, __u8 shape,
+					  __u32 *numbers)
 {
-	__u64 slot = 0;
+	__u64 *registers = arguments->registers;
 
 	switch (shape) {
 	case GP_SHAPE_ARGUMENTS:
 		for (int i = 0; i < 5; i++)
-			numbers[i] = gp_argument(ctx, i + 1);
-		bpf_probe_read_user(&slot, sizeof(slot),
-				    (void *)(PT_REGS_SP(ctx) + GP_RETURN_ADDRESS_BYTES));
-		numbers[5] = slot;
+			numbers[i] = registers[i + 1];
+		bpf_probe_read_user(&numbers[5], sizeof(*numbers), (void *)arguments->stack);
 		break;
 	case GP_SHAPE_CONFIG:
-		bpf_probe_read_user(numbers, 6 * sizeof(*numbers), (void *)gp_argument(ctx, 0));
+		bpf_probe_read_user(numbers, 6 * sizeof(*numbers), (void *)registers[0]);
 		break;
 	case GP_SHAPE_DIM3:
-		numbers[0] = gp_argument(ctx, 1);
-		numbers[1] = gp_argument(ctx, 1) >> 32;
-		numbers[2] = gp_argument(ctx, 2);
-		numbers[3] = gp_argument(ctx, 3);
-		numbers[4] = gp_argument(ctx, 3) >> 32;
-		numbers[5] = gp_argument(ctx, 4);
+		numbers[0] = registers[1];
+		numbers[1] = registers[1] >> 32;
+		numbers[2] = registers[2];
+		numbers[3] = registers[3];
+		numbers[4] = registers[3] >> 32;
+		numbers[5] = registers[4];
 		break;
 	}
 }
 
 /* Creates the entry for `key` and sends its name to user space. */
 static __always_inline struct gp_launch_count *
-gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
+gp_first_launch(struct gp_arguments *arguments, const volatile struct gp_recipe *recipe,
 		struct gp_process *process, struct gp_launch_key *key)
 {
 	struct gp_launch_count none = {};
 	struct gp_launch_count *count;
-	__u32 shape[6] = {};
+	struct gp_shape shape = {};
 	__u64 name = 0;
 
 	/* Of two threads that get here at once, only one creates the entry. */
 	if (!bpf_map_update_elem(&launches, key, &none, BPF_NOEXIST)) {
 		gp_announce_process(process);
-		gp_read_shape(ctx, recipe->shape, shape);
+		gp_read_shape(arguments, recipe->shape, shape.numbers);
 		if (recipe->op == GP_OP_LAUNCH)
 			name = gp_name_in_handle(key->handle);
-		gp_send_kernel(key, name, false, shape);
+		gp_send_kernel(key, name, false, &shape);
 	}
 	count = bpf_map_lookup_elem(&launches, key);
 	if (!count)
@@ -242,62 +248,57 @@ gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
 	return count;
 }
 
-/* Result of counting a launch. */
-struct gp_counted {
-	__u16 epoch;
-	__u16 captured;
-};
-
-static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie,
-					 struct gp_counted *counted)
+/* Counts a launch. Returns whether it is captured, and its gp_launch_key.epoch from bit 16. */
+__noinline __u32 gp_on_launch(struct gp_arguments *arguments, __u32 row)
 {
-	__u32 row = cookie & (GP_MAX_ROWS - 1), tgid = bpf_get_current_pid_tgid() >> 32;
-	const volatile struct gp_recipe *recipe = &recipes[row];
-	struct gp_process *process = gp_find_process(tgid);
+	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct gp_launch_count *count;
+	struct gp_process *process;
 	struct gp_launch_key key;
+	bool captured;
 
+	/* Without counting, the map does not exist. */
+	if (!arguments || !count_launches)
+		return 0;
+	process = gp_find_process(tgid);
 	if (!process) {
 		if (!gp_is_target(tgid))
-			return;
+			return 0;
 		process = gp_process_of(tgid);
-		if (!process) {
-			gp_count(launches);
-			return;
-		}
 	}
-	key.handle = gp_value_of(ctx, &recipe->address);
+	if (!process) {
+		gp_count(launches);
+		return 0;
+	}
+	key.handle = gp_value_of(arguments, &recipe->address);
 	key.process = process->id;
 	key.row = row;
 	key.epoch = process->epoch;
-	counted->epoch = key.epoch;
-	counted->captured =
-		process->captures && gp_capture_of(process, gp_value_of(ctx, &recipe->stream));
+	captured = process->captures &&
+		   gp_capture_of(process, gp_value_of(arguments, &recipe->stream));
 	count = bpf_map_lookup_elem(&launches, &key);
-	if (!count) {
-		count = gp_first_launch(ctx, recipe, process, &key);
-		if (!count)
-			return;
-	}
+	if (!count)
+		count = gp_first_launch(arguments, recipe, process, &key);
 	/* Atomic although per CPU: the thread may be preempted in between. */
-	if (counted->captured)
+	if (count && captured)
 		__sync_fetch_and_add(&count->captured, 1);
-	else
+	else if (count)
 		__sync_fetch_and_add(&count->runs, 1);
+	return captured | key.epoch << 16;
 }
 
 /* Entry of a function whose return is not needed. */
 static __always_inline void gp_on_entry(struct pt_regs *ctx, __u64 cookie)
 {
-	const volatile struct gp_recipe *recipe = &recipes[cookie & (GP_MAX_ROWS - 1)];
-	struct gp_counted counted;
+	__u32 row = cookie & (GP_MAX_ROWS - 1);
+	struct gp_arguments arguments;
 
-	if (recipe->op == GP_OP_LAUNCH || recipe->op == GP_OP_GRAPH_LAUNCH) {
-		if (count_launches)
-			gp_on_launch(ctx, cookie, &counted);
-	} else {
-		gp_on_stream(ctx, recipe);
-	}
+	gp_read_arguments(ctx, &arguments);
+	if (recipes[row].op == GP_OP_LAUNCH || recipes[row].op == GP_OP_GRAPH_LAUNCH)
+		gp_on_launch(&arguments, row);
+	else
+		gp_on_stream(&arguments, &recipes[row]);
 }
 
 /* ---- single launches ---------------------------------------------------- */
@@ -317,34 +318,21 @@ static __always_inline bool gp_wants_stack(const volatile struct gp_recipe *reci
 	return gp_is_single(op) ? launch_stacks : recipe->flags & GP_FLAG_WITH_STACK;
 }
 
-/* Fills in the fields of a launch's frame other than the handle. */
-static __always_inline void gp_enter_launch(struct pt_regs *ctx,
-					    const volatile struct gp_recipe *recipe,
-					    struct gp_frame *frame, struct gp_counted *counted)
-{
-	__u32 shape[6] = {};
-
-	gp_read_shape(ctx, recipe->shape, shape);
-	__builtin_memcpy(frame->shape, shape, sizeof(frame->shape));
-	frame->stream = gp_value_of(ctx, &recipe->stream);
-	frame->epoch = counted->epoch;
-	frame->captured = counted->captured;
-	frame->stack = 0;
-}
-
 /* Sends the returned launch in `frame`. */
-static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_frame *frame,
-					   __s32 result, __u32 tid)
+__noinline int gp_send_launch(struct gp_thread *thread, struct gp_frame *frame, __s32 result,
+			      __u32 tid)
 {
 	__u64 end_ns = bpf_ktime_get_ns(), unread;
 	struct gp_launch *launch;
 
+	if (!thread || !frame)
+		return 0;
 	gp_announce(thread);
 	unread = gp_unread(activity_ring);
 	launch = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_launch, unread);
 	if (!launch) {
 		gp_count(single_launches);
-		return;
+		return 0;
 	}
 	launch->type = GP_RECORD_LAUNCH;
 	launch->captured = frame->captured;
@@ -362,4 +350,5 @@ static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_f
 	__builtin_memcpy(launch->block, frame->shape + 3, sizeof(launch->block));
 	launch->stack = frame->stack;
 	bpf_ringbuf_submit(launch, gp_wake_flags(GP_RING_ACTIVITY, unread));
+	return 0;
 }

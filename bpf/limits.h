@@ -37,8 +37,6 @@
 #define GP_CUBOID_EXTENT_AT 80
 #define GP_OPERAND_POINTER 1
 
-/* Batches up to this size are sent in smaller records. */
-#define GP_SMALL_BATCH_BYTES (4 * 1024)
 /* Upper limit of the number of records in a batch. */
 #define GP_MAX_BATCH_RECORDS (GP_MAX_BATCH_BYTES / 16)
 
@@ -48,7 +46,6 @@
 
 /* Size classes of stack copies; of a larger stack, as much as the last of these is
  * copied. */
-#define GP_TINY_STACK_BYTES (2 * 1024)
 #define GP_SMALL_STACK_BYTES (4 * 1024)
 #define GP_MEDIUM_STACK_BYTES (24 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)

@@ -39,13 +39,9 @@ const struct gp_image no_image;
 
 /* Whether the base name at `start` of the path that was read is that of a probed library:
  * it begins with "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), with
- * tensors "libc10" or "libtensorflow_f", or, with Python frames, "libpython". A global
- * function with scalar arguments, as the next one, so that the verifier checks it once and
- * not per iteration of the caller's loop. */
-__noinline int gp_is_probed_name(__u32 tgid, __u32 start)
+ * tensors "libc10" or "libtensorflow_f", or, with Python frames, "libpython". */
+__noinline int gp_is_probed_name(struct gp_loader *loader, __u32 start)
 {
-	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
-
 	if (!loader)
 		return 0;
 	return gp_begins_with(loader->path, start, "libcuda") ||
@@ -55,9 +51,8 @@ __noinline int gp_is_probed_name(__u32 tgid, __u32 start)
 }
 
 /* Whether the path at user address `name` ends, or may end, in such a base name. */
-__noinline int gp_is_probed_library(__u32 tgid, __u64 name)
+__noinline int gp_is_probed_library(struct gp_loader *loader, __u64 name)
 {
-	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
 	__u32 start;
 	long length;
 
@@ -75,7 +70,7 @@ __noinline int gp_is_probed_library(__u32 tgid, __u64 name)
 			break;
 		start--;
 	}
-	return gp_is_probed_name(tgid, start);
+	return gp_is_probed_name(loader, start);
 }
 
 /* A notice that was not processed after this time may have been lost. */
@@ -137,7 +132,7 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 			break;
 		loader->tail = next;
 		next = link.next;
-		probed |= gp_is_probed_library(tgid, link.name);
+		probed |= gp_is_probed_library(loader, link.name);
 	}
 	/* Nothing new in this list: another namespace (dlmopen) has changed. */
 	if (probed || next || i == 0)

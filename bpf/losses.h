@@ -4,7 +4,7 @@
  * that there is room for others however much one sends. */
 #pragma once
 
-/* Counts a loss for the current process. */
+/* Counts a loss, in total and for the current process. */
 __noinline int gp_count_loss(__u32 what, __u64 count)
 {
 	struct gp_loss_key key = {.what = what};
@@ -20,14 +20,13 @@ __noinline int gp_count_loss(__u32 what, __u64 count)
 	}
 	if (loss)
 		__sync_fetch_and_add(&loss->count, count);
+	if (what < sizeof(losses) / sizeof(__u64))
+		__sync_fetch_and_add((__u64 *)&losses + what, count);
 	return 0;
 }
 
-#define gp_count_many(loss, count)                                                                 \
-	({                                                                                         \
-		__sync_fetch_and_add(&losses.loss, count);                                         \
-		gp_count_loss(offsetof(struct gp_losses, loss) / sizeof(__u64), count);            \
-	})
+#define GP_LOSS(loss) (offsetof(struct gp_losses, loss) / sizeof(__u64))
+#define gp_count_many(loss, count) gp_count_loss(GP_LOSS(loss), count)
 #define gp_count(loss) gp_count_many(loss, 1)
 
 /* Charges `bytes` to the current process's share of a ring that is more than half full;

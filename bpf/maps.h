@@ -177,7 +177,6 @@ struct gp_thread {
 	__u32 nested;          /* number of calls inside it so far */
 	__u32 level;           /* index of the current context in `current` */
 	__u32 overflow;        /* pushes beyond GP_MAX_CONTEXTS */
-	__u64 arguments[8];    /* in registers, of the last call with extra values */
 	__u64 extra[GP_EXTRA]; /* of the open outermost memory call */
 	__u64 stack;           /* its stack id */
 	struct gp_block block; /* the last allocation or free */

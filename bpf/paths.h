@@ -20,20 +20,17 @@ static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_
 }
 
 /* Follows one part of a path from `state`. Returns the next state, 0 if it is not
- * cached, and sets the stack of the thread's walk if a path ends there. A global
- * function: the verifier checks its loop once, not per part. */
-__noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
+ * cached, and sets the stack of the walk if a path ends there. */
+__noinline __u64 gp_follow_path(struct gp_walk *walk, __u64 state, __u64 sp)
 {
 	struct gp_path *path;
-	struct gp_walk *walk;
 	__u32 count, last, first_word, words;
 
-	/* In other modes the maps do not exist. */
-	if (stack_mode != GP_STACKS_AUTO)
+	/* In other modes the map does not exist. */
+	if (!walk || stack_mode != GP_STACKS_AUTO)
 		return 0;
 	path = bpf_map_lookup_elem(&paths, &state);
-	walk = bpf_map_lookup_elem(&walks, &tid);
-	if (!path || !walk)
+	if (!path)
 		return 0;
 	count = path->count;
 	first_word = path->offsets[0];
@@ -60,10 +57,10 @@ __noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 }
 
 /* The stack id of the cached path from `state`, or 0. */
-static __always_inline __u64 gp_cached_path(struct gp_walk *walk, __u32 tid, __u64 state, __u64 sp)
+static __always_inline __u64 gp_cached_path(struct gp_walk *walk, __u64 state, __u64 sp)
 {
 	for (int level = 0; level < GP_PATH_LEVELS; level++) {
-		state = gp_follow_path(tid, state, sp);
+		state = gp_follow_path(walk, state, sp);
 		if (!state)
 			return 0;
 		if (walk->stack)

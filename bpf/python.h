@@ -19,15 +19,9 @@ static __always_inline __u64 gp_python_word(const __u8 *bytes, __u16 offset)
 	return *(const __u64 *)(bytes + (offset & GP_PYTHON_MASK));
 }
 
-/* Mixes 64 bytes at user address `at` into `state`. A global function, as those below:
- * the verifier checks its loop once. */
-__noinline __u64 gp_mix_user(__u32 tid, __u64 at, __u64 state)
+/* Mixes 64 bytes at user address `at` into `state`. */
+__noinline __u64 gp_mix_user(struct gp_python_walk *walk, __u64 at, __u64 state)
 {
-	struct gp_python_walk *walk;
-
-	if (!take_python)
-		return 0;
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
 	if (!walk || bpf_probe_read_user(walk->content, sizeof(walk->content), (void *)at))
 		return gp_mix(state, 1);
 	for (__u32 i = 0; i < GP_PYTHON_CONTENT_WORDS; i++)
@@ -49,23 +43,23 @@ static __always_inline bool gp_python_read_code(const struct gp_python *python,
 
 /* Mixes a str or bytes object into `state`: its length and beginning; if its characters
  * begin at `data` and are longer, also their end. */
-static __always_inline __u64 gp_mix_ends(__u32 tid, __u64 at, __u16 data, __u64 state)
+static __always_inline __u64 gp_mix_ends(struct gp_python_walk *walk, __u64 at, __u16 data,
+					 __u64 state)
 {
 	const __u32 begin = 16, seen = GP_PYTHON_CONTENT_WORDS * sizeof(__u64);
 	__u64 length = 0;
 
-	state = gp_mix_user(tid, at + begin, state);
+	state = gp_mix_user(walk, at + begin, state);
 	if (!data || bpf_probe_read_user(&length, sizeof(length), (void *)(at + begin)) ||
 	    data + length <= begin + seen)
 		return state;
-	return gp_mix_user(tid, at + data + length - seen, state);
+	return gp_mix_user(walk, at + data + length - seen, state);
 }
 
 /* A hash that distinguishes the code object at `code` from others with the same
  * address. */
 static __always_inline __u64 gp_python_fingerprint(const struct gp_python *python,
-						   struct gp_python_walk *walk, __u32 tid,
-						   __u64 code)
+						   struct gp_python_walk *walk, __u64 code)
 {
 	__u32 version = 0;
 	__u64 state;
@@ -77,11 +71,11 @@ static __always_inline __u64 gp_python_fingerprint(const struct gp_python *pytho
 	if (!gp_python_read_code(python, walk, code))
 		return 0;
 	state = gp_python_word(walk->code, python->first_line - python->object_type);
-	state = gp_mix_ends(tid, gp_python_word(walk->code, python->name - python->object_type), 0,
+	state = gp_mix_ends(walk, gp_python_word(walk->code, python->name - python->object_type), 0,
 			    state);
-	state = gp_mix_ends(tid, gp_python_word(walk->code, python->file - python->object_type),
+	state = gp_mix_ends(walk, gp_python_word(walk->code, python->file - python->object_type),
 			    python->text_ascii, state);
-	return gp_mix_ends(tid,
+	return gp_mix_ends(walk,
 			   gp_python_word(walk->code, python->line_table - python->object_type),
 			   python->bytes_data, state);
 }

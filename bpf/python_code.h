@@ -118,24 +118,21 @@ struct gp_sending {
 
 /* Sends the code object of the frame at `index`, unless it was sent. False if the ring
  * is full. */
-__noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32 index)
+__noinline __u32 gp_send_python_code(struct gp_python *python, struct gp_python_walk *walk,
+				     __u32 process, __u32 index)
 {
-	struct gp_sending header = {.tgid = tgid, .process = process};
-	const struct gp_python *python;
-	struct gp_python_walk *walk;
+	struct gp_sending header = {.process = process};
 	__u64 bytes = 0, sent;
 	__u32 one = 1;
 	bool is_sent;
 
-	if (!take_python)
-		return 0;
-	python = bpf_map_lookup_elem(&pythons, &tgid);
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
-	if (!python || !walk || index >= GP_PYTHON_DEPTH)
+	/* Without Python frames the map does not exist. */
+	if (!take_python || !python || !walk || index >= GP_PYTHON_DEPTH)
 		return 0;
 	/* The compiler knows that it is in range, the verifier does not. */
 	barrier_var(index);
 	index &= GP_PYTHON_DEPTH - 1;
+	header.tgid = bpf_get_current_pid_tgid() >> 32;
 	header.at = walk->codes[index];
 	header.id = walk->frames[index].code;
 	sent = gp_mix(header.id, process);
@@ -161,14 +158,14 @@ __noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32
 	return is_sent;
 }
 
-/* Sends the thread's walk and its code objects; false if the ring is full. */
-static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 tid, __u32 tgid,
+/* Sends the walk and its code objects; false if the ring is full. */
+static __always_inline bool gp_send_python(struct gp_python *python, struct gp_python_walk *walk,
 					   __u32 process, __u64 native, __u64 id)
 {
 	struct gp_python_stack *stack;
 
 	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
-		if (!gp_send_python_code(tid, tgid, process, i))
+		if (!gp_send_python_code(python, walk, process, i))
 			return false;
 	stack = gp_reserve(stack_ring, GP_RING_STACKS, struct gp_python_stack,
 			   gp_unread(stack_ring));
@@ -176,7 +173,7 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 		return false;
 	stack->type = GP_RECORD_PYTHON;
 	stack->count = walk->count;
-	stack->tgid = tgid;
+	stack->tgid = bpf_get_current_pid_tgid() >> 32;
 	stack->id = id;
 	stack->native = native;
 	stack->process = process;
@@ -189,20 +186,28 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 
 /* The id of the combined stack of `native` and the Python frames of the current thread;
  * `native` if it has none. */
-static __always_inline __u64 gp_with_python(struct gp_thread *thread, __u32 tid, __u64 native)
+__noinline __u64 gp_with_python(__u32 process, __u64 native)
 {
-	__u32 tgid = thread->tgid, process = thread->process;
-	__u64 id = gp_walk_python(tid, tgid, native);
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), id;
+	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32, one = 1;
 	struct gp_python_known known;
 	struct gp_python_walk *walk;
-	__u32 one = 1;
+	struct gp_python *python;
 
+	if (!take_python)
+		return native;
+	python = bpf_map_lookup_elem(&pythons, &tgid);
+	if (!python)
+		return native;
+	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walks);
+	if (!walk) {
+		gp_count(python);
+		return native;
+	}
+	id = gp_walk_python(python, walk, tid == tgid, native);
 	if (id)
 		return id;
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
-	if (!walk)
-		return native;
-	id = gp_mix(gp_identify_python(tid, tgid, native), walk->flags) | 1;
+	id = gp_mix(gp_identify_python(python, walk, native), walk->flags) | 1;
 	if (gp_python_moved(walk))
 		return native;
 	if (!bpf_map_lookup_elem(&sent_python, &id)) {
@@ -210,7 +215,7 @@ static __always_inline __u64 gp_with_python(struct gp_thread *thread, __u32 tid,
 			gp_count(python_cut);
 		if (walk->flags & GP_PYTHON_UNREADABLE)
 			gp_count(python_unreadable);
-		if (!gp_send_python(walk, tid, tgid, process, native, id)) {
+		if (!gp_send_python(python, walk, process, native, id)) {
 			gp_count(python);
 			return native;
 		}

@@ -91,16 +91,10 @@ static __always_inline void gp_python_mark_entry(struct gp_python_walk *walk)
 
 /* Appends the next frames to the walk; false if there are none. In parts, and a global
  * function, to limit the instructions that the verifier checks. */
-__noinline __u32 gp_walk_python_part(__u32 tid, __u32 tgid)
+__noinline __u32 gp_walk_python_part(struct gp_python *python, struct gp_python_walk *walk)
 {
-	const struct gp_python *python;
-	struct gp_python_walk *walk;
 	__u64 frame, state;
 
-	if (!take_python)
-		return 0;
-	python = bpf_map_lookup_elem(&pythons, &tgid);
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
 	if (!python || !walk)
 		return 0;
 	frame = walk->next;
@@ -129,37 +123,27 @@ __noinline __u32 gp_walk_python_part(__u32 tid, __u32 tgid)
 	return frame != 0;
 }
 
-/* Identity of the code object at `code`, or 0 if Python frames are not walked. */
-__noinline __u64 gp_python_identity(__u32 tid, __u32 tgid, __u64 code)
+/* Identity of the code object at `code`. */
+__noinline __u64 gp_python_identity(struct gp_python *python, struct gp_python_walk *walk,
+				    __u64 code)
 {
-	const struct gp_python *python;
-	struct gp_python_walk *walk;
-
-	if (!take_python)
-		return 0;
-	python = bpf_map_lookup_elem(&pythons, &tgid);
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
 	if (!python || !walk)
 		return 0;
 	/* Adjacent addresses and numbers must not cancel each other out. */
-	return gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
+	return gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, code));
 }
 
-/* Reads the code objects of the thread's walk and sets the identities of its frames.
- * Returns `state` with all of them mixed in. */
-__noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
+/* Reads the code objects of the walk and sets the identities of its frames. Returns `state`
+ * with all of them mixed in. */
+__noinline __u64 gp_identify_python(struct gp_python *python, struct gp_python_walk *walk,
+				    __u64 state)
 {
-	struct gp_python_walk *walk;
-
-	if (!take_python)
-		return 0;
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
 	if (!walk)
 		return 0;
 	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++) {
 		struct gp_python_frame *frame = &walk->frames[i];
 
-		frame->code = gp_python_identity(tid, tgid, walk->codes[i]);
+		frame->code = gp_python_identity(python, walk, walk->codes[i]);
 		state = gp_mix(state, frame->code);
 		state = gp_mix(state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
 	}
@@ -176,29 +160,25 @@ static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
 /* Walks the Python frames of the current thread. Returns the id of the combined stack
  * of these and the native stack `native`; `native` if there are none, 0 if their code
  * objects must be read. */
-static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
+__noinline __u64 gp_walk_python(struct gp_python *python, struct gp_python_walk *walk,
+				__u32 is_main, __u64 native)
 {
-	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
 	struct gp_python_known *known;
-	struct gp_python_walk *walk;
+	__u64 state;
 
-	if (!python)
+	/* Without Python frames the map does not exist. */
+	if (!take_python || !python || !walk)
 		return native;
-	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walks);
-	if (!walk) {
-		gp_count(python);
-		return native;
-	}
 	walk->generation = python->generation;
 	walk->count = 0;
 	walk->flags = 0;
 	walk->bytes = 0;
 	walk->state = native;
-	walk->next = gp_python_top(python, walk, tid == tgid);
-	if (!walk->next && !walk->flags && tid != tgid)
+	walk->next = gp_python_top(python, walk, is_main);
+	if (!walk->next && !walk->flags && !is_main)
 		walk->next = gp_python_waiting(python, walk);
 	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
-		gp_walk_python_part(tid, tgid);
+		gp_walk_python_part(python, walk);
 	if (walk->next)
 		walk->flags |= GP_PYTHON_CUT;
 	if (gp_python_moved(walk) || (!walk->count && walk->flags & GP_PYTHON_WAITS))
@@ -208,7 +188,8 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 	walk->state = gp_mix(walk->state, walk->flags);
 	if (!walk->generation)
 		return 0;
-	known = bpf_map_lookup_elem(&known_python, &walk->state);
+	state = walk->state;
+	known = bpf_map_lookup_elem(&known_python, &state);
 	return known && known->generation == walk->generation ? known->id : 0;
 }
 

@@ -34,12 +34,13 @@ static __always_inline bool gp_traced_from_start(struct task_struct *task, bool 
 	return attached_boot_ns && born > attached_boot_ns && (!late || born > *late);
 }
 
-/* Sends a task record of `type` about `task`; the name is the thread's own for a thread
- * and the leader's for a process. True if it was sent. Names count against the
- * process's share of the ring; exits, which are no more than starts, do not. */
-static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_struct *task,
-					 const char *new_name)
+/* Sends a task record of `type` about the task at `at`, with the name at `new_name`; without
+ * one, it is the thread's own for a thread and the leader's for a process. True if it was
+ * sent. Names count against the process's share of the ring; exits, which are no more than
+ * starts, do not. */
+__noinline int gp_send_task(__u32 type, __u32 process, __u64 at, __u64 new_name)
 {
+	struct task_struct *task = (struct task_struct *)at;
 	bool of_process = type == GP_RECORD_PROCESS;
 	__u64 unread = gp_unread(memory_ring);
 	struct gp_task *record;
@@ -50,7 +51,7 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 		record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
 	if (!record) {
 		gp_count(tasks);
-		return false;
+		return 0;
 	}
 	record->type = type;
 	record->tgid = BPF_CORE_READ(task, tgid);
@@ -64,7 +65,7 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 	record->start_boot_ns = gp_start_of(task, true);
 	__builtin_memset(record->comm, 0, sizeof(record->comm));
 	if (new_name)
-		bpf_probe_read_kernel_str(record->comm, sizeof(record->comm), new_name);
+		bpf_probe_read_kernel_str(record->comm, sizeof(record->comm), (void *)new_name);
 	else
 		gp_read_comm(record->comm, task, of_process);
 	/* User space reads further data of a process before it exits. */
@@ -72,7 +73,7 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 		bpf_ringbuf_submit(record, gp_wake_now(GP_RING_MEMORY));
 	else
 		bpf_ringbuf_submit(record, gp_wake_flags(GP_RING_MEMORY, unread));
-	return true;
+	return 1;
 }
 
 /* Stops the current process, if enabled, until user space has attached; true if it was

@@ -115,11 +115,11 @@ struct gp_named_record {
 };
 
 /* Sends the returned call in `frame` to the ledger. */
-static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame,
-					 __s32 result, __u32 tid)
+__noinline int gp_send_call(struct gp_thread *thread, struct gp_frame *frame, __s32 result,
+			    __u32 tid)
 {
-	const volatile struct gp_recipe *recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
-	struct gp_call call = {.row = frame->row, .result = result, .tgid = thread->tgid};
+	const volatile struct gp_recipe *recipe;
+	struct gp_call call = {.result = result, .tid = tid};
 	struct gp_call *plain;
 	struct gp_detail *detail;
 	struct gp_named_record *record;
@@ -127,19 +127,23 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	__u64 out = 0, unread;
 	long length = 0;
 
-	call.tid = tid;
+	if (!thread || !frame)
+		return 0;
+	recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
+	call.row = frame->row;
+	call.tgid = thread->tgid;
 	call.address = frame->address;
 	call.size = frame->size;
 	gp_announce(thread);
 	if (!result && !gp_read_written(recipe, frame, &call, &out)) {
 		gp_count(unreadable);
-		return;
+		return 0;
 	}
 	gp_fill_call(&call, thread, recipe, frame);
 	unread = gp_unread(memory_ring);
 	if (recipe->flags & GP_FLAG_NAMED) {
 		if (!gp_reserve_call(record, unread))
-			return;
+			return 0;
 		named = &record->named;
 		gp_fill_detail(&named->detail, thread, recipe, frame, &call, out);
 		named->detail.call.type = GP_RECORD_NAMED;
@@ -151,17 +155,18 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		bpf_ringbuf_submit(record, gp_wake_now(GP_RING_MEMORY));
 	} else if (recipe->flags & GP_FLAG_DETAILED) {
 		if (!gp_reserve_call(detail, unread))
-			return;
+			return 0;
 		gp_fill_detail(detail, thread, recipe, frame, &call, out);
 		detail->call.type = GP_RECORD_DETAIL;
 		bpf_ringbuf_submit(detail, gp_call_flags(result, unread));
 	} else {
 		if (!gp_reserve_call(plain, unread))
-			return;
+			return 0;
 		*plain = call;
 		plain->type = GP_RECORD_CALL;
 		bpf_ringbuf_submit(plain, gp_call_flags(result, unread));
 	}
+	return 0;
 }
 
 /* Notes that a graph of the process has memory nodes. */
@@ -192,23 +197,24 @@ static __always_inline bool gp_is_ledger_event(struct gp_thread *thread, __u32 r
 }
 
 /* Applies a returned call that affects launch counting. */
-static __always_inline void gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame,
-					     __u32 op, __s32 result)
+__noinline int gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame, __u32 op,
+				__s32 result)
 {
-	struct gp_process *process = gp_find_process(thread->tgid);
+	struct gp_process *process = thread ? gp_find_process(thread->tgid) : NULL;
 
-	if (!process)
-		return;
+	if (!process || !frame)
+		return 0;
 	if (op == GP_OP_CAPTURE_END && result != GP_WRONG_THREAD)
 		gp_end_capture(process, frame->stream);
 	else if (result)
-		return;
+		return 0;
 	else if (op == GP_OP_CAPTURE_BEGIN)
 		gp_begin_capture(process, frame->stream);
 	else if (op == GP_OP_MODULE_UNLOAD)
 		process->epoch++;
-	else
+	else if (count_launches)
 		gp_send_looked_up_name(process, frame);
+	return 0;
 }
 
 /* Function return, for the open call that it belongs to. */
@@ -250,7 +256,7 @@ found:
 		return;
 	}
 	if (gp_is_copy(op)) {
-		gp_send_copy(thread, gp_find_capturing(thread->tgid), frame, result, tid);
+		gp_send_copy(thread, frame, result, tid);
 		return;
 	}
 	if (gp_is_single(op))

@@ -19,20 +19,12 @@ static __always_inline __u64 gp_code_mask(__u64 word, struct gp_look *look, stru
 
 #define GP_HASHED_AT_ONCE 32
 
-/* Mixes possible return addresses among the words of the thread's walk, GP_HASHED_AT_ONCE
- * of them, into its hash; false if there are no maps. A global function: the verifier checks
- * its loop once, not for each part of a page. */
-__noinline __u32 gp_hash_words(__u32 tid, __u32 code_of, __u64 first)
+/* Mixes possible return addresses among GP_HASHED_AT_ONCE words of the walk into its hash;
+ * false if there is no map. */
+__noinline __u32 gp_hash_words(struct gp_walk *walk, struct gp_code *code, __u64 first)
 {
-	struct gp_walk *walk;
-	struct gp_code *code;
 	struct gp_look look;
 
-	/* In other modes the maps do not exist. */
-	if (stack_mode != GP_STACKS_AUTO)
-		return 0;
-	walk = bpf_map_lookup_elem(&walks, &tid);
-	code = bpf_map_lookup_elem(&code_maps, &code_of);
 	if (!walk || !code || first > GP_PATH_WORDS - GP_HASHED_AT_ONCE)
 		return 0;
 	look = walk->look;
@@ -46,15 +38,11 @@ __noinline __u32 gp_hash_words(__u32 tid, __u32 code_of, __u64 first)
 }
 
 /* Mixes possible return addresses among the words from `sp` to the end of its page into
- * the thread's hash. Returns the number of bytes; 0 at the end of the stack. */
-__noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
+ * the walk's hash. Returns the number of bytes; 0 at the end of the stack. */
+__noinline __u32 gp_hash_stack_page(struct gp_walk *walk, struct gp_code *code, __u64 sp)
 {
 	__u32 bytes = GP_PAGE - (sp & (GP_PAGE - 1));
-	struct gp_walk *walk;
 
-	if (stack_mode != GP_STACKS_AUTO)
-		return 0;
-	walk = bpf_map_lookup_elem(&walks, &tid);
 	if (!walk || bytes > sizeof(walk->words))
 		return 0;
 	/* Bytes of a page below `sp` count as zeros. */
@@ -62,7 +50,7 @@ __noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
 	    bpf_probe_read_user(walk->words, bytes, (void *)sp))
 		return 0;
 	for (__u64 first = 0; first < GP_PATH_WORDS; first += GP_HASHED_AT_ONCE)
-		if (!gp_hash_words(tid, code_of, first))
+		if (!gp_hash_words(walk, code, first))
 			return 0;
 	return bytes;
 }
@@ -71,7 +59,7 @@ __noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
  * resembles return addresses makes two hashes of one path, which costs a copy. Stacks
  * that differ only further out have equal hashes until user space has cached one of
  * their paths. */
-static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, __u32 tid, __u64 hash)
+static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, __u64 hash)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	__u64 sp = walk->record.sp;
@@ -79,6 +67,10 @@ static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, __u32 tid, __u6
 	struct gp_code *code = bpf_map_lookup_elem(&code_maps, &code_of);
 	bool is_stale = !code || code->exec_pages != BPF_CORE_READ(task, mm, exec_vm);
 
+	if (is_stale) {
+		code_of = 0;
+		code = bpf_map_lookup_elem(&code_maps, &code_of);
+	}
 	walk->record.is_stale = is_stale;
 	walk->look.hash = gp_mix(hash, sp);
 	walk->look.ip = walk->record.ip;
@@ -86,7 +78,7 @@ static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, __u32 tid, __u6
 	walk->look.program_bytes = BPF_CORE_READ(task, mm, end_code) - walk->look.program;
 	walk->look.is_stale = is_stale;
 	for (__u32 i = 0; i < GP_LOOK_PAGES; i++) {
-		__u32 bytes = gp_hash_stack_page(tid, is_stale ? 0 : code_of, sp);
+		__u32 bytes = gp_hash_stack_page(walk, code, sp);
 
 		if (!bytes)
 			break;

@@ -20,16 +20,9 @@ static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *
 	record->count = bytes > 0 ? bytes / sizeof(__u64) : 0;
 }
 
-/* Mixes the addresses of the thread's walk into `state`. A global function: the verifier
- * checks its loop once, not for each path to it. */
-__noinline __u64 gp_hash_walk(__u32 tid, __u64 state)
+/* Mixes the addresses of the walk into `state`. */
+__noinline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
 {
-	struct gp_walk *walk;
-
-	/* Then the map does not exist. */
-	if (stack_mode == GP_STACKS_OFF)
-		return 0;
-	walk = bpf_map_lookup_elem(&walks, &tid);
 	if (!walk)
 		return 0;
 	for (__u32 i = 0; i < GP_MAX_DEPTH && i < walk->record.count; i++)
@@ -81,16 +74,6 @@ static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp, __
 	return done;
 }
 
-/* Copies a stack that is no larger than the buffer. */
-static __always_inline __u32 gp_copy_whole_stack(__u8 *bytes, __u32 size, __u64 sp, __u64 room)
-{
-	__u32 all = room;
-
-	if (all > size || bpf_probe_read_user(bytes, all, (void *)sp))
-		return 0;
-	return all;
-}
-
 /* Whether the stack has at least `bytes` more bytes. */
 static __always_inline bool gp_reaches(struct gp_walk *walk, __u32 bytes)
 {
@@ -99,11 +82,6 @@ static __always_inline bool gp_reaches(struct gp_walk *walk, __u32 bytes)
 	return bytes < walk->room &&
 	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(walk->record.sp + bytes)) == 0;
 }
-
-struct gp_stack_tiny {
-	struct gp_stack stack;
-	__u8 bytes[GP_TINY_STACK_BYTES];
-};
 
 struct gp_stack_small {
 	struct gp_stack stack;
@@ -122,17 +100,17 @@ struct gp_stack_large {
 
 /* User space may cache the path as soon as the record is submitted, and then removes
  * the entry in sent_copies: it must exist before. */
-#define gp_send_stack_of(record_type, copy_stack, walk, sent)                                      \
+#define gp_send_stack_of(record_type, walk, sent)                                                  \
 	({                                                                                         \
+		__u64 key = (walk)->record.copy_key;                                               \
 		struct record_type *copy = gp_reserve(stack_ring, GP_RING_STACKS,                  \
 						      struct record_type, gp_unread(stack_ring));  \
 		if (copy) {                                                                        \
 			bpf_probe_read_kernel(&copy->stack, sizeof(copy->stack), &(walk)->record); \
-			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
-							(walk)->record.sp, (walk)->room);          \
+			copy->stack.copied = gp_copy_stack(copy->bytes, sizeof(copy->bytes),       \
+							   (walk)->record.sp, (walk)->room);       \
 			if (stack_mode == GP_STACKS_AUTO)                                          \
-				bpf_map_update_elem(&sent_copies, &(walk)->record.copy_key, sent,  \
-						    BPF_ANY);                                      \
+				bpf_map_update_elem(&sent_copies, &key, sent, BPF_ANY);            \
 			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                     \
 		}                                                                                  \
 		copy != NULL;                                                                      \
@@ -144,13 +122,11 @@ static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_s
 	walk->room = gp_stack_room(walk->record.sp);
 	walk->record.id = sent->id;
 	gp_fill_replaced(&walk->record);
-	if (walk->room <= GP_TINY_STACK_BYTES)
-		return gp_send_stack_of(gp_stack_tiny, gp_copy_whole_stack, walk, sent);
 	if (gp_reaches(walk, GP_MEDIUM_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_large, gp_copy_stack, walk, sent);
+		return gp_send_stack_of(gp_stack_large, walk, sent);
 	if (gp_reaches(walk, GP_SMALL_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_medium, gp_copy_stack, walk, sent);
-	return gp_send_stack_of(gp_stack_small, gp_copy_stack, walk, sent);
+		return gp_send_stack_of(gp_stack_medium, walk, sent);
+	return gp_send_stack_of(gp_stack_small, walk, sent);
 }
 
 /* Sends the walk, unless it was sent. Returns the stack id, or 0. */
@@ -195,14 +171,17 @@ static __always_inline bool gp_may_copy(__u64 now)
 
 /* The stack id of a recent copy of a stack with the same hash, or of a copy that is
  * sent now. User space is about to cache the path. */
-static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, __u32 tid, __u64 hash)
+__noinline __u64 gp_send_copy_once(struct gp_walk *walk, __u64 hash)
 {
-	__u64 now = bpf_ktime_get_ns(), copy_key = gp_mix(hash, walk->record.sp);
+	__u64 now = bpf_ktime_get_ns(), copy_key;
 	struct gp_sent *before = NULL;
 	struct gp_sent sent = {};
 
-	if (stack_mode == GP_STACKS_AUTO)
-		copy_key = gp_stack_hash(walk, tid, hash);
+	/* In other modes the maps do not exist. */
+	if (!walk || stack_mode < GP_STACKS_COPY)
+		return 0;
+	copy_key = stack_mode == GP_STACKS_AUTO ? gp_stack_hash(walk, hash)
+						: gp_mix(hash, walk->record.sp);
 	walk->record.copy_key = copy_key;
 	sent.time_ns = now;
 	sent.id = gp_mix(copy_key, now) | 1;
@@ -233,7 +212,7 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 	bpf_probe_read_user(&return_address, sizeof(return_address), (void *)sp);
 	root = gp_path_root(thread->process, ip, return_address, sp);
 	if (stack_mode == GP_STACKS_AUTO) {
-		id = gp_cached_path(walk, tid, root, sp);
+		id = gp_cached_path(walk, root, sp);
 		if (id)
 			return id;
 	}
@@ -250,10 +229,10 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 	record->copied = 0;
 	record->copy_key = 0;
 	gp_walk_frames(ctx, walk);
-	hash = gp_hash_walk(tid, root) | 1;
+	hash = gp_hash_walk(walk, root) | 1;
 	if (stack_mode == GP_STACKS_FRAME_POINTERS)
 		return gp_send_walk(walk, hash);
-	return gp_send_copy_once(walk, tid, hash);
+	return gp_send_copy_once(walk, hash);
 }
 
 /* Captures the call stack of the function being entered, including Python frames.
@@ -263,5 +242,5 @@ static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, struct
 {
 	__u64 native = gp_take_native_stack(ctx, sp, thread, tid);
 
-	return take_python && native ? gp_with_python(thread, tid, native) : native;
+	return native ? gp_with_python(thread->process, native) : 0;
 }

@@ -21,7 +21,7 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	struct gp_process *process = gp_find_process(tgid);
 
 	if (process) {
-		gp_send_task(type, process->id, task, NULL);
+		gp_send_task(type, process->id, (__u64)task, 0);
 		__sync_fetch_and_add(&open_captures, -process->captures);
 		bpf_map_delete_elem(&processes, &tgid);
 	}
@@ -49,7 +49,7 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 	if (thread) {
 		gp_count_open_launches(thread);
 		if (thread->announced)
-			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, task, NULL);
+			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, (__u64)task, 0);
 		bpf_map_delete_elem(&threads, &tid);
 	}
 	if (gp_outlives(task))
@@ -113,7 +113,7 @@ static __always_inline void gp_on_rename(struct task_struct *task, const char *n
 	if (bpf_core_field_exists(task->in_execve) &&
 	    BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
 		return;
-	gp_send_task(GP_RECORD_THREAD, thread->process, task, name);
+	gp_send_task(GP_RECORD_THREAD, thread->process, (__u64)task, (__u64)name);
 	if (tid == thread->tgid)
-		gp_send_task(GP_RECORD_PROCESS, thread->process, task, name);
+		gp_send_task(GP_RECORD_PROCESS, thread->process, (__u64)task, (__u64)name);
 }

@@ -16,54 +16,36 @@
 		 : NULL)
 
 /* Whether it may concern GPU memory. */
-static __always_inline bool gp_is_at_gpu(struct pt_regs *ctx,
+static __always_inline bool gp_is_at_gpu(struct gp_arguments *arguments,
 					 const volatile struct gp_recipe *recipe)
 {
-	__u64 fourth = PT_REGS_PARM4(ctx), fifth = PT_REGS_PARM5(ctx);
-
-	/* The verifier does not accept a pointer to either of two context members. */
-	barrier_var(fourth);
-	barrier_var(fifth);
 	if (recipe->op == GP_OP_OUT_OF_MEMORY)
-		return (fourth & 0xff) == GP_TORCH_CUDA;
-	return recipe->device.place == GP_PLACE_NONE || (fifth & 0xff) == GP_TORCH_CUDA;
+		return (arguments->registers[3] & 0xff) == GP_TORCH_CUDA;
+	return recipe->device.place == GP_PLACE_NONE ||
+	       (arguments->registers[4] & 0xff) == GP_TORCH_CUDA;
 }
 
 /* Reads the arguments; false if they are no allocation, free or out-of-memory error. */
-static __always_inline bool
-gp_read_block(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, struct gp_block *block)
+static __always_inline bool gp_read_block(struct gp_arguments *arguments,
+					  const volatile struct gp_recipe *recipe,
+					  struct gp_block *block)
 {
 	const __u64 allocation = sizeof("MemoryAllocation") - 1;
 	const __u64 deallocation = sizeof("MemoryDeallocation") - 1;
-	__u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx);
-	__u64 third = PT_REGS_PARM3(ctx), fourth = PT_REGS_PARM4(ctx);
-	__u64 fifth = PT_REGS_PARM5(ctx), length;
+	__u64 *registers = arguments->registers, length = registers[1];
+	/* The out-of-memory error has no address. */
+	__u32 first = recipe->op == GP_OP_OUT_OF_MEMORY ? 0 : 1;
 
-	/* As above. */
-	barrier_var(first);
-	barrier_var(second);
-	barrier_var(third);
-	barrier_var(fourth);
-	barrier_var(fifth);
 	if (recipe->device.place != GP_PLACE_NONE) {
-		block->address = first;
-		block->bytes = second;
-		block->allocated = third;
-		block->held = fourth;
-		block->device = fifth >> 8 & 0xff;
-		if (recipe->op != GP_OP_OUT_OF_MEMORY)
-			return true;
-		block->address = 0;
-		block->bytes = first;
-		block->allocated = second;
-		block->held = third;
-		block->device = fourth >> 8 & 0xff;
+		block->address = first ? registers[0] : 0;
+		block->bytes = registers[first];
+		block->allocated = registers[first + 1];
+		block->held = registers[first + 2];
+		block->device = registers[first + 3] >> 8 & 0xff;
 		return true;
 	}
-	length = second;
-	barrier_var(length);
-	block->address = fourth;
-	block->bytes = GP_SIXTH_ARGUMENT(ctx);
+	block->address = registers[3];
+	block->bytes = registers[5];
 	block->allocated = block->held = 0;
 	block->device = GP_ANY_DEVICE;
 	if (length == deallocation)
@@ -72,20 +54,22 @@ gp_read_block(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, stru
 }
 
 /* Sends an allocation, free or out-of-memory error, the last with a wake-up. */
-static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, __u32 tid,
-					   __u64 stack)
+__noinline int gp_send_tensor(struct gp_thread *thread, __u32 row, __u32 tid, __u64 stack)
 {
-	struct gp_block *block = &thread->block;
 	bool is_at_end = recipes[row & (GP_MAX_ROWS - 1)].op == GP_OP_OUT_OF_MEMORY;
 	struct gp_tensor *tensor;
+	struct gp_block *block;
 	__u64 unread;
 
+	if (!thread)
+		return 0;
+	block = &thread->block;
 	gp_announce(thread);
 	unread = gp_unread(memory_ring);
 	tensor = gp_reserve_tensor(struct gp_tensor, unread);
 	if (!tensor) {
 		gp_count(tensors);
-		return;
+		return 0;
 	}
 	tensor->type = GP_RECORD_TENSOR;
 	tensor->row = row;
@@ -101,15 +85,16 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, 
 	tensor->stack = stack;
 	bpf_ringbuf_submit(tensor, is_at_end ? gp_wake_now(GP_RING_MEMORY)
 					     : gp_wake_flags(GP_RING_MEMORY, unread));
+	return 0;
 }
 
 /* Stores the event until it is sent, or sends it at once if no call stack is needed.
  * True if it was sent. */
-static __always_inline bool gp_is_done_with_tensor(struct pt_regs *ctx,
+static __always_inline bool gp_is_done_with_tensor(struct gp_arguments *arguments,
 						   const volatile struct gp_recipe *recipe,
 						   struct gp_thread *thread, __u32 row, __u32 tid)
 {
-	if (!gp_read_block(ctx, recipe, &thread->block))
+	if (!gp_read_block(arguments, recipe, &thread->block))
 		return true;
 	if (stack_mode != GP_STACKS_OFF && thread->block.bytes >= 0)
 		return false;

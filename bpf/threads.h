@@ -27,29 +27,23 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 	return gp_get_or_insert(&processes, &tgid, &fresh);
 }
 
-/* The state of the current thread, created at its first traced call; NULL if it is not
- * traced or the map is full. */
-static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
+/* Creates the state of the current thread; false if it is not traced or a map is full. */
+__noinline int gp_create_thread(__u32 tgid, __u32 tid)
 {
-	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
-	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct gp_process *process;
-	struct task_struct *task;
+	struct gp_thread *thread;
 
-	if (thread && thread->tgid == tgid)
-		return thread;
 	if (!gp_is_target(tgid))
-		return NULL;
+		return 0;
 	process = gp_process_of(tgid);
 	if (!process)
-		return NULL;
-	/* State of another process whose exit was not seen. */
-	if (thread)
-		bpf_map_delete_elem(&threads, &tid);
+		return 0;
+	/* There may be that of another process whose exit was not seen. */
+	bpf_map_delete_elem(&threads, &tid);
 	thread = gp_get_or_insert(&threads, &tid, &no_threads);
 	if (!thread)
-		return NULL;
-	task = (struct task_struct *)bpf_get_current_task();
+		return 0;
 	thread->tgid = tgid;
 	thread->process = process->id;
 	if (gp_traced_from_start(task, false, tgid)) {
@@ -58,30 +52,41 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 		thread->current[0].device = GP_DEVICE_UNKNOWN;
 		thread->current[0].number = GP_CONTEXT_UNKNOWN;
 	}
-	return thread;
+	return 1;
+}
+
+/* The state of the current thread, created at its first traced call; NULL if it is not
+ * traced or the map is full. */
+static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
+{
+	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
+	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (thread && thread->tgid == tgid)
+		return thread;
+	return gp_create_thread(tgid, tid) ? bpf_map_lookup_elem(&threads, &tid) : NULL;
 }
 
 /* Sends the process record, unless it was sent. */
 static __always_inline void gp_announce_process(struct gp_process *process)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-
 	if (!process->announced)
-		process->announced = gp_send_task(GP_RECORD_PROCESS, process->id, task, NULL);
+		process->announced =
+			gp_send_task(GP_RECORD_PROCESS, process->id, bpf_get_current_task(), 0);
 }
 
 /* Sends the process and thread records before the first record that refers to them.
  * Failures are retried at the next call. */
-static __always_inline void gp_announce(struct gp_thread *thread)
+__noinline int gp_announce(struct gp_thread *thread)
 {
-	struct task_struct *task;
 	struct gp_process *process;
 
-	if (thread->announced)
-		return;
-	task = (struct task_struct *)bpf_get_current_task();
+	if (!thread || thread->announced)
+		return 0;
 	process = gp_find_process(thread->tgid);
 	if (process)
 		gp_announce_process(process);
-	thread->announced = gp_send_task(GP_RECORD_THREAD, thread->process, task, NULL);
+	thread->announced =
+		gp_send_task(GP_RECORD_THREAD, thread->process, bpf_get_current_task(), 0);
+	return 0;
 }
