@@ -60,10 +60,6 @@
 /* A stack whose path user space has not cached after this time is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
-/* How long a program whose dynamic loader is probed needs no scan at its next starts: the
- * loader may be replaced meanwhile. */
-#define GP_IMAGE_KNOWN_NS 10000000000ULL
-
 /* A walk of Python frames has this many parts, and frames in each. */
 #define GP_PYTHON_PARTS 16
 #define GP_PYTHON_AT_ONCE 16
