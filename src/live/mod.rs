@@ -46,7 +46,7 @@ pub use collector::CollectorSettings;
 pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
 pub use hook::HookCommand;
-pub use name::RecordingName;
+pub use name::recording_path;
 pub use run::run;
 
 /// The processes to trace.
@@ -192,8 +192,6 @@ impl TraceConfig {
 pub struct RecordConfig {
     /// The file to create.
     pub path: PathBuf,
-    /// The parts of a generated name; the process id of a command is added once it is known.
-    pub name: Option<RecordingName>,
     /// Only the recording is written: no reports.
     pub only: bool,
     /// Its maximum size, bytes; `None` for no limit.

@@ -10,45 +10,24 @@ use super::Target;
 /// Maximum number of characters of a program's name in the file name.
 const MAX_LETTERS: usize = 40;
 
-/// A default name: `gpuprobe-COMMAND-PID-DATE.sqlite`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordingName {
-    of: String,
-    date: String,
-}
-
-impl RecordingName {
-    /// The name of a recording of `target` that begins at `time`.
-    pub fn of(target: &Target, time: DateTime<Local>) -> Self {
-        let of = match target {
-            Target::Everything => "host".to_owned(),
-            Target::Processes(pids) => {
-                let pid = pids.first().copied().unwrap_or(0);
-                let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-                let comm = String::from_utf8_lossy(&comm);
-                format!("{}-{pid}", plain(comm.trim_end()))
-            }
-            Target::Command(words) => {
-                let program = words.first().map(Path::new);
-                let name = program.and_then(Path::file_name).unwrap_or_default();
-                plain(&name.to_string_lossy())
-            }
-        };
-        Self {
-            of,
-            date: time.format("%Y%m%d-%H%M%S").to_string(),
+/// The default path of a recording of `target` that begins at `time`, in the current directory:
+/// `gpuprobe-NAME-DATE.sqlite`.
+pub fn recording_path(target: &Target, time: DateTime<Local>) -> PathBuf {
+    let of = match target {
+        Target::Everything => "host".to_owned(),
+        Target::Processes(pids) => {
+            let pid = pids.first().copied().unwrap_or(0);
+            let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let comm = String::from_utf8_lossy(&comm);
+            format!("{}-{pid}", plain(comm.trim_end()))
         }
-    }
-
-    /// Path in the current directory, without a process id.
-    pub fn path(&self) -> PathBuf {
-        format!("gpuprobe-{}-{}.sqlite", self.of, self.date).into()
-    }
-
-    /// Path of the recording of a command with process id `pid`.
-    pub fn path_of(&self, pid: u32) -> PathBuf {
-        format!("gpuprobe-{}-{pid}-{}.sqlite", self.of, self.date).into()
-    }
+        Target::Command(words) => {
+            let program = words.first().map(Path::new);
+            let name = program.and_then(Path::file_name).unwrap_or_default();
+            plain(&name.to_string_lossy())
+        }
+    };
+    format!("gpuprobe-{of}-{}.sqlite", time.format("%Y%m%d-%H%M%S")).into()
 }
 
 /// `name` with all characters replaced that need quotes in a shell or separate directories.
@@ -71,7 +50,7 @@ mod tests {
     #[test]
     fn default_names_contain_target_and_date() {
         let time = Local.with_ymd_and_hms(2026, 11, 22, 15, 45, 33).unwrap();
-        let path = |target: &Target| RecordingName::of(target, time).path();
+        let path = |target: &Target| recording_path(target, time);
         let whole = |text: &str| PathBuf::from(format!("gpuprobe-{text}-20261122-154533.sqlite"));
         assert_eq!(path(&Target::Everything), whole("host"));
         let command = |word: &str| Target::Command(vec![word.into(), "-x".into()]);
@@ -81,8 +60,6 @@ mod tests {
             path(&command(&"x".repeat(300))),
             whole(&"x".repeat(MAX_LETTERS))
         );
-        let name = RecordingName::of(&command("train"), time);
-        assert_eq!(name.path_of(574), whole("train-574"));
         let own = std::process::id();
         let comm = fs::read_to_string("/proc/self/comm").unwrap();
         let expected = format!("{}-{own}", plain(comm.trim_end()));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::Target;
-use super::name::RecordingName;
+use super::name::recording_path;
 use super::run::{Reading, Snapshots, symbols};
 use chrono::Local;
 use gpuprobe_cuda::Modes;
@@ -171,9 +171,8 @@ impl TopSession {
         profile.run = reading.describe_run();
         let mut svg = Vec::new();
         flamegraph::write(&profile, &mut svg)?;
-        let name = RecordingName::of(&Target::Processes(vec![pid]), Local::now());
-        self.recording_job
-            .write(name.path().with_extension("svg"), svg);
+        let path = recording_path(&Target::Processes(vec![pid]), Local::now());
+        self.recording_job.write(path.with_extension("svg"), svg);
         Ok(())
     }
 

@@ -6,10 +6,10 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
@@ -35,8 +35,6 @@ pub(super) struct RecorderState {
     pub(super) queued: AtomicUsize,
     /// Why the recording has stopped before the run: after an error, or at its maximum size.
     stopped: OnceLock<String>,
-    /// Final name of the file, if it differs from the current one.
-    pub(super) renamed: Mutex<Option<PathBuf>>,
     /// The file is to be removed.
     pub(super) discarded: AtomicBool,
 }
@@ -208,13 +206,6 @@ impl Recorder {
     /// Marks the end of the input available now.
     pub fn pause(&mut self) {
         self.hand_over(false);
-    }
-
-    /// Sets the final name of the file, in the same directory, for when it is complete.
-    pub fn rename(&mut self, path: &Path) {
-        if let Ok(mut renamed) = self.shared.renamed.lock() {
-            *renamed = Some(path.to_owned());
-        }
     }
 
     /// Completes and closes the recording.

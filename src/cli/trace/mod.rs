@@ -199,7 +199,6 @@ impl TraceArgs {
         let (modes, view) = (self.modes(), self.view.view());
         let record = self.record.map(|path| RecordConfig {
             path,
-            name: None,
             only: false,
             max_bytes: self.max_file_size,
             sample_every: None,

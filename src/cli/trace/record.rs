@@ -11,7 +11,7 @@ use super::super::{heading, parse_duration};
 use super::activity::ActivityArgs;
 use super::modes::{MEMORY, ModeArgs};
 use super::target::TargetArgs;
-use crate::live::{AdvancedOptions, RecordConfig, RecordingName, TraceConfig};
+use crate::live::{AdvancedOptions, RecordConfig, TraceConfig, recording_path};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
@@ -24,7 +24,7 @@ pub(in crate::cli) struct RecordArgs {
     #[command(flatten)]
     pub(super) target: TargetArgs,
 
-    /// The new file, an SQLite database [default: gpuprobe-COMMAND-PID-DATE.sqlite].
+    /// The new file, an SQLite database [default: gpuprobe-NAME-DATE.sqlite].
     ///
     /// Its tables are those of an Nsight Systems export.
     #[arg(short, long, value_name = "FILE", help_heading = heading::RECORDING)]
@@ -48,14 +48,9 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 impl RecordArgs {
     pub(super) fn into_config(self) -> TraceConfig {
         let target = self.target.target();
-        let name = match self.output {
-            Some(_) => None,
-            None => Some(RecordingName::of(&target, Local::now())),
-        };
-        let path = name.as_ref().map(RecordingName::path).or(self.output);
+        let path = self.output;
         let record = RecordConfig {
-            path: path.unwrap_or_default(),
-            name,
+            path: path.unwrap_or_else(|| recording_path(&target, Local::now())),
             only: true,
             max_bytes: self.max_file_size,
             sample_every: self.smi_interval,

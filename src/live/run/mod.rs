@@ -24,7 +24,6 @@ use super::signals::{StopSignals, pass_on};
 use super::top::{NAMES_WITHIN, TopSession};
 use super::{Target, TraceConfig, command, descriptors, empty_run, limits};
 use crate::host::exit::AwaitedProcess;
-use crate::serve::DocumentRequest;
 use documents::Served;
 use gpuprobe_os::privileges::{self, AS_OTHERS, BPF, LOOK, SIGNAL};
 use gpuprobe_os::{mounts, say};
@@ -95,7 +94,9 @@ impl Run<'_> {
                 return Ok(command::not_started(&error));
             }
         };
-        self.name_recording(child.as_ref());
+        if let Some(record) = self.config.record.as_ref().filter(|record| record.only) {
+            say(format_args!("recording into {}", record.path.display()));
+        }
         self.drop_capabilities();
         let status = self.trace(&mut signals, &mut child).await?;
         self.end(child, status).await
@@ -109,13 +110,15 @@ impl Run<'_> {
     ) -> Result<Option<ExitStatus>> {
         let notices = self.reading.rings.watch_control()?;
         let mut report = reports_every(self.config.interval);
-        let deadline = after(self.config.duration);
+        let deadline = or_never(self.config.duration.map(sleep));
         tokio::pin!(deadline);
         loop {
             tokio::select! {
                 biased;
                 // Timers and signals first: programs can keep the rings below non-empty forever.
-                ended = wait(child) => return ended.map(Some),
+                ended = or_never(child.as_mut().map(Child::wait)) => {
+                    return ended.map(Some).context("cannot wait for the command");
+                }
                 signal = signals.next() => match &*child {
                     // The command gets the signal too; its end is ours.
                     Some(child) => pass_on(signal, child),
@@ -128,7 +131,7 @@ impl Run<'_> {
                 },
                 () = &mut deadline => return Ok(None),
                 _ = report.tick() => self.report(false).map(drop)?,
-                Some(request) = request(&mut self.served) => {
+                Some(request) = or_never(self.served.as_mut().map(|it| it.serving.next())) => {
                     if let Some(served) = &mut self.served {
                         served.answer(request, &mut self.reading, &mut self.snapshots)?;
                     }
@@ -248,19 +251,6 @@ impl Run<'_> {
         let child = command::spawn(arguments, environment, self.config.advanced.as_root);
         probe.remove_target(own_pid);
         child.map(Some)
-    }
-
-    /// Prints the default name of the recording. A command's process id is added to it after the last write,
-    /// as SQLite needs the name under which it opened the file.
-    fn name_recording(&mut self, child: Option<&Child>) {
-        if let Some(record) = &self.config.record
-            && let Some(name) = &record.name
-        {
-            say(format_args!("recording into {}", record.path.display()));
-            if let Some(pid) = child.and_then(Child::id) {
-                self.reading.sink.input_recorder.rename(&name.path_of(pid));
-            }
-        }
     }
 
     /// Drops the capabilities needed only at the start.
@@ -387,26 +377,10 @@ fn reports_every(interval: Duration) -> Interval {
     ticks
 }
 
-/// Completes after `duration`; never, if there is none.
-async fn after(duration: Option<Duration>) {
-    match duration {
-        Some(duration) => sleep(duration).await,
-        None => future::pending().await,
-    }
-}
-
-/// The next request of the HTTP thread; never, if nothing is served.
-async fn request(served: &mut Option<Served>) -> Option<DocumentRequest> {
-    match served {
-        Some(served) => served.serving.next().await,
-        None => future::pending().await,
-    }
-}
-
-/// Completes at the end of the command; never, if there is none.
-async fn wait(child: &mut Option<Child>) -> Result<ExitStatus> {
-    match child {
-        Some(child) => child.wait().await.context("cannot wait for the command"),
+/// Completes with `future`; never, if there is none.
+async fn or_never<T>(future: Option<impl Future<Output = T>>) -> T {
+    match future {
+        Some(future) => future.await,
         None => future::pending().await,
     }
 }

@@ -15,9 +15,7 @@ mod rows;
 mod schema;
 mod tables;
 
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -107,7 +105,7 @@ impl RecordingWriter {
     /// Closes the file and prints the result.
     fn close(self, written: rusqlite::Result<Written>, shared: &RecorderState) {
         let mut file = self.file;
-        let mut path = file.path.clone();
+        let path = file.path.clone();
         let shown = path.display();
         let (calls, is_full) = match written {
             _ if shared.discarded.load(Ordering::Relaxed) => return file.remove(),
@@ -125,43 +123,17 @@ impl RecordingWriter {
                 return;
             }
         };
-        match file.close() {
-            Ok(()) => path = renamed(&path, shared),
-            Err(error) => say(format_args!(
+        if let Err(error) = file.close() {
+            say(format_args!(
                 "warning: {shown} needs {shown}-wal beside it: {}",
                 file::explain(&error)
-            )),
+            ));
         }
-        let shown = path.display();
         match is_full {
             false => say(format_args!("recorded {calls} calls in {shown}")),
             true => shared.stop(format_args!(
                 "{shown} has reached its --max-file-size, with {calls} calls"
             )),
-        }
-    }
-}
-
-/// Renames the complete file at `path` to its final name; returns the resulting path.
-fn renamed(path: &Path, shared: &RecorderState) -> PathBuf {
-    let wanted = shared.renamed.lock().ok().and_then(|mut name| name.take());
-    let Some(wanted) = wanted else {
-        return path.to_owned();
-    };
-    let done = match fs::symlink_metadata(&wanted) {
-        Err(error) if error.kind() == ErrorKind::NotFound => fs::rename(path, &wanted),
-        Err(error) => Err(error),
-        Ok(_) => Err(ErrorKind::AlreadyExists.into()),
-    };
-    match done {
-        Ok(()) => wanted,
-        Err(error) => {
-            tracing::warn!(
-                "cannot rename {} to {}: {error}; it keeps its name",
-                path.display(),
-                wanted.display()
-            );
-            path.to_owned()
         }
     }
 }
