@@ -1,6 +1,6 @@
 //! The process filter (`--comm`, `--uid`, `--exclude`, `--container`, `--cgroup`).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use clap::Args;
 use nix::unistd::User;
@@ -97,19 +97,16 @@ pub(super) struct EventFilter {
     filter: ProcessFilter,
     /// The processes seen, for the message of a session without events.
     pub(super) seen: Seen,
-    /// Live processes by their process id.
-    judged: HashMap<u32, FilteredProcess>,
-    /// Ended processes: records of other rings and counts may arrive after their end.
-    ended: HashMap<u32, FilteredProcess>,
-    /// Process ids of `ended` that had ended by the last read of the launch counts.
-    old: Vec<u32>,
+    /// By the number on the kernel side, which begins with the process id. Of ended processes too: records of other
+    /// rings and counts may arrive after their end.
+    judged: BTreeMap<u32, FilteredProcess>,
 }
 
-/// The result for a process, with its number on the kernel side.
 #[derive(Clone, Copy, Debug)]
 struct FilteredProcess {
-    number: u32,
     accepted: bool,
+    /// 0 while it lives; then the next read of the launch counts after its end.
+    ended: u8,
 }
 
 impl EventFilter {
@@ -132,17 +129,17 @@ impl EventFilter {
         }
         match event {
             Event::Process(task) => {
-                let known = self.judged.get(&task.pid).is_some_and(|j| j.accepted);
-                let accepted = known || self.accepts(task, || identity(task));
-                let number = task.process;
-                self.judged
-                    .insert(task.pid, FilteredProcess { number, accepted });
+                let known = self.judged.get(&task.process);
+                let accepted = known.is_some_and(|known| known.accepted)
+                    || self.accepts(task, || identity(task));
+                let judged = FilteredProcess { accepted, ended: 0 };
+                self.judged.insert(task.process, judged);
                 accepted
             }
             Event::Exit(task) | Event::Exec(task) => {
-                let judged = self.judged.remove(&task.pid);
+                let judged = self.judged.get_mut(&task.process);
                 judged.is_some_and(|judged| {
-                    self.ended.insert(task.pid, judged);
+                    judged.ended = 1;
                     judged.accepted
                 })
             }
@@ -167,26 +164,28 @@ impl EventFilter {
         if self.filter.is_empty() {
             return None;
         }
-        let pid = number >> PROCESS_PID_SHIFT;
-        match self.ended.get(&pid) {
-            Some(ended) if ended.number == number => (!ended.accepted).then_some(false),
-            _ => (!self.is_accepted(pid)).then_some(true),
+        match self.judged.get(&number) {
+            Some(judged) => (!judged.accepted).then_some(judged.ended == 0),
+            None => Some(true),
         }
     }
 
     /// The launch counts were read: removes the processes that had ended by the read before, of which no
     /// more records arrive.
     pub(super) fn counts_were_read(&mut self) {
-        for pid in self.old.drain(..) {
-            self.ended.remove(&pid);
-        }
-        self.old.extend(self.ended.keys());
+        self.judged.retain(|_, judged| {
+            judged.ended += u8::from(judged.ended > 0);
+            judged.ended <= 2
+        });
     }
 
     /// Whether a process was accepted; false if its first record was lost.
     fn is_accepted(&self, pid: u32) -> bool {
-        let judged = self.judged.get(&pid).or_else(|| self.ended.get(&pid));
-        judged.is_some_and(|judged| judged.accepted)
+        let first = pid << PROCESS_PID_SHIFT;
+        let numbers = first..=first | ((1 << PROCESS_PID_SHIFT) - 1);
+        let judged = self.judged.range(numbers);
+        let judged = judged.min_by_key(|(_, judged)| judged.ended);
+        judged.is_some_and(|(_, judged)| judged.accepted)
     }
 }
 

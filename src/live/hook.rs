@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
@@ -61,24 +61,16 @@ impl HookCommand {
     }
 }
 
-/// An incident for which the hook is to run.
-#[derive(Debug)]
-struct Job {
-    incident: u64,
-    pid: u32,
-    json: String,
-}
+/// An incident for which the hook is to run: its number, its process, and a description.
+type Job = (u64, u32, String);
 
 /// Runs the hooks of a session. Dropping it waits for the queued ones, [`AT_MOST`] for all of them.
 #[derive(Debug)]
 pub(super) struct Hooks {
     jobs: Option<SyncSender<Job>>,
-    /// Returns the number of incidents whose turn did not come.
-    thread: Option<JoinHandle<u64>>,
+    thread: Option<JoinHandle<()>>,
     /// When no other hook is started; set at the end of the session.
     ends: Arc<OnceLock<Instant>>,
-    /// Incidents without a hook.
-    dropped: u64,
 }
 
 impl Hooks {
@@ -102,29 +94,15 @@ impl Hooks {
             jobs: Some(jobs),
             thread: Some(thread),
             ends,
-            dropped: 0,
         })
     }
 
     /// Queues the hook for an incident of `pid` that `json` describes; dropped if the queue is full.
     pub(super) fn run_for(&mut self, incident: u64, pid: u32, json: String) {
-        let job = Job {
-            incident,
-            pid,
-            json,
-        };
-        if self
-            .jobs
-            .as_ref()
-            .is_some_and(|jobs| jobs.try_send(job).is_ok())
-        {
-            return;
-        }
-        self.dropped += 1;
-        if self.dropped == 1 {
+        let job = (incident, pid, json);
+        if let Some(Err(_)) = self.jobs.as_ref().map(|jobs| jobs.try_send(job)) {
             say(format_args!(
-                "warning: --on-oom not run for incident #{incident}: {MAX_WAITING} incidents are queued; \
-                 further ones are counted"
+                "warning: --on-oom not run for incident #{incident}: {MAX_WAITING} incidents are queued"
             ));
         }
     }
@@ -134,16 +112,12 @@ impl Drop for Hooks {
     fn drop(&mut self) {
         self.jobs = None;
         let _ = self.ends.set(Instant::now() + AT_MOST);
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(dropped)) => self.dropped += dropped,
-            Some(Err(_)) => say("error: the thread that runs --on-oom panicked"),
-            None => {}
-        }
-        if self.dropped > 0 {
-            say(format_args!(
-                "--on-oom not run for {} incidents: the queue was full, or the session ended before their turn",
-                self.dropped
-            ));
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            say("error: the thread that runs --on-oom panicked");
         }
     }
 }
@@ -156,29 +130,28 @@ struct Runner {
 }
 
 impl Runner {
-    /// Runs hooks until the session ends. Returns how many were not run.
-    fn run(&self, queue: &Receiver<Job>) -> u64 {
-        let (mut next, mut dropped) = (Instant::now(), 0);
-        for job in queue {
-            if self.ends.get().is_some_and(|ends| Instant::now() > *ends) {
-                dropped += 1;
-                continue;
-            }
-            thread::sleep(next.saturating_duration_since(Instant::now()));
-            next = Instant::now() + EVERY;
-            if let Err(error) = self.run_one(&job) {
+    /// Runs hooks until the session ends.
+    fn run(&self, queue: &Receiver<Job>) {
+        let mut next = Instant::now();
+        for (incident, pid, json) in queue {
+            let done = if self.ends.get().is_some_and(|ends| Instant::now() > *ends) {
+                Err(anyhow!("not run: the session ended before its turn"))
+            } else {
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+                next = Instant::now() + EVERY;
+                self.run_one(pid, &json)
+            };
+            if let Err(error) = done {
                 say(format_args!(
-                    "warning: --on-oom for incident #{}: {error:#}",
-                    job.incident
+                    "warning: --on-oom for incident #{incident}: {error:#}"
                 ));
             }
         }
-        dropped
     }
 
-    fn run_one(&self, job: &Job) -> Result<()> {
-        let file = incident_file(&job.json).context("cannot write the incident file")?;
-        let words = self.command.words(job.pid, file.path());
+    fn run_one(&self, pid: u32, json: &str) -> Result<()> {
+        let file = incident_file(json).context("cannot write the incident file")?;
+        let words = self.command.words(pid, file.path());
         let (program, arguments) = words.split_first().context("no command")?;
         // Reports may go to standard output.
         let stderr = io::stderr().as_fd().try_clone_to_owned()?;

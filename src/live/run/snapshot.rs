@@ -135,7 +135,8 @@ impl Snapshots {
         let nvml = reading.sink.host_info.nvml.as_ref();
         let mut usage = nvml.map(Nvml::usage).unwrap_or_default();
         report::estimate_contexts(&mut usage, &reading.sink.state, &mut self.contexts);
-        usage.host = host_name();
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+        usage.host = host.ok().map(|name| name.trim().to_owned());
         usage.untraced = self.untraced(reading, &usage);
         usage.late_ms.clone_from(&reading.tracer.late_ms);
         Some(usage)
@@ -170,10 +171,4 @@ fn lost_by_user(reading: &Reading<'_>) -> Vec<UserLoss> {
     let left_out = reading.sink.state.ledger.left_out_by_process();
     let in_kernel = reading.tracer.probe.lost_by_process();
     by_user(in_kernel.into_iter().chain(left_out))
-}
-
-/// Host name, from `/proc/sys/kernel/hostname`.
-fn host_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }

@@ -1,5 +1,6 @@
 //! The start of a session.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -111,15 +112,10 @@ fn processes(target: &Target) -> Result<Vec<ProcessHandle>> {
     let Target::Processes(pids) = target else {
         return Ok(Vec::new());
     };
-    let mut found: Vec<ProcessHandle> = Vec::new();
-    for &pid in pids {
-        let process =
-            ProcessHandle::of(pid).with_context(|| format!("there is no process with id {pid}"))?;
-        if !found.iter().any(|known| known.pid == process.pid) {
-            found.push(process);
-        }
-    }
-    Ok(found)
+    let handle = |pid: &u32| {
+        ProcessHandle::of(*pid).with_context(|| format!("there is no process with id {pid}"))
+    };
+    BTreeSet::from_iter(pids).into_iter().map(handle).collect()
 }
 
 /// The consumer of all rings.

@@ -66,13 +66,15 @@ fn run(tasks: &Receiver<RecordingTask>) {
     for task in tasks {
         match task {
             RecordingTask::Write(path, bytes) => write(&path, &bytes),
-            RecordingTask::Record(pid) => match recording.take().and_then(Recording::if_running) {
-                Some(running) => running.stop(),
-                None => match Recording::start(pid) {
+            RecordingTask::Record(pid) => {
+                if recording.take().is_some_and(Recording::stop) {
+                    continue;
+                }
+                match Recording::start(pid) {
                     Ok(new) => recording = Some(new),
                     Err(error) => say(format_args!("{error:#}")),
-                },
-            },
+                }
+            }
         }
     }
     if let Some(recording) = recording {
@@ -115,17 +117,15 @@ impl Recording {
         Ok(Self { child, said })
     }
 
-    fn if_running(mut self) -> Option<Self> {
-        matches!(self.child.try_wait(), Ok(None)).then_some(self)
-    }
-
-    /// Ends the recording, and waits until it is complete.
-    fn stop(mut self) {
-        let pid = i32::try_from(self.child.id()).map(Pid::from_raw);
-        if let (Ok(None), Ok(pid)) = (self.child.try_wait(), pid) {
+    /// Ends the recording, and waits until it is complete. Returns whether it had not ended itself.
+    fn stop(mut self) -> bool {
+        let is_running = matches!(self.child.try_wait(), Ok(None));
+        if is_running {
+            let pid = Pid::from_raw(self.child.id().cast_signed());
             let _ = kill(pid, Signal::SIGINT);
+            let _ = self.child.wait();
         }
-        let _ = self.child.wait();
         let _ = self.said.join();
+        is_running
     }
 }
