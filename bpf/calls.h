@@ -14,13 +14,13 @@ static __always_inline bool gp_is_memory(__u32 op)
 
 static __always_inline bool gp_is_copy(__u32 op)
 {
-	return op == GP_OP_COPY || op == GP_OP_COPY_BATCH;
+	return take_copies && (op == GP_OP_COPY || op == GP_OP_COPY_BATCH);
 }
 
 /* Hooks of a framework's allocator. */
 static __always_inline bool gp_is_framework(__u32 op)
 {
-	return op == GP_OP_TENSOR || op == GP_OP_OUT_OF_MEMORY;
+	return take_tensors && (op == GP_OP_TENSOR || op == GP_OP_OUT_OF_MEMORY);
 }
 
 static __always_inline bool gp_affects_launches(__u32 op)

@@ -72,8 +72,7 @@ __noinline __u64 gp_all_bytes(__u64 sizes, __u64 count, __u32 shape)
 	return sum;
 }
 
-/* Fills in the fields of a copy's frame other than the addresses; false if its size is
- * unknown. */
+/* Fills in the size and the kinds of a copy's frame; false if the size is unknown. */
 __noinline int gp_enter_copy(struct gp_arguments *arguments, struct gp_frame *frame)
 {
 	const volatile struct gp_recipe *recipe;
@@ -95,7 +94,6 @@ __noinline int gp_enter_copy(struct gp_arguments *arguments, struct gp_frame *fr
 	}
 	frame->device = (__s32)gp_value_of(arguments, &recipe->device);
 	frame->second = (__u16)gp_value_of(arguments, &recipe->second);
-	frame->stream = gp_value_of(arguments, &recipe->stream);
 	return 1;
 }
 

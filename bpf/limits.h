@@ -61,8 +61,8 @@
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
 /* A walk of Python frames has this many parts, and frames in each. */
-#define GP_PYTHON_PARTS 16
-#define GP_PYTHON_AT_ONCE 16
+#define GP_PYTHON_PARTS 64
+#define GP_PYTHON_AT_ONCE 4
 
 /* Size classes of line tables of code objects; longer ones are truncated. */
 #define GP_SMALL_TABLE_BYTES 512

@@ -61,6 +61,8 @@ const volatile bool keep_ledger;
 const volatile bool call_durations;
 /* GP_STACKS_* */
 const volatile __u32 stack_mode;
+/* Send copies. */
+const volatile bool take_copies;
 /* Send allocations and frees of frameworks' allocators. */
 const volatile bool take_tensors;
 /* Add Python frames to call stacks. */

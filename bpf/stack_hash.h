@@ -17,7 +17,7 @@ static __always_inline __u64 gp_code_mask(__u64 word, struct gp_look *look, stru
 	return -((is_known & 1) | ((is_near | is_own) & look->is_stale));
 }
 
-#define GP_HASHED_AT_ONCE 32
+#define GP_HASHED_AT_ONCE 8
 
 /* Mixes possible return addresses among GP_HASHED_AT_ONCE words of the walk into its hash;
  * false if there is no map. */

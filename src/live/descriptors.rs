@@ -6,33 +6,37 @@
 
 use std::fs;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::OnceLock;
 
 use nix::libc;
 
-/// The last inherited descriptor; standard error, if there is no other.
-static LAST_INHERITED: AtomicI32 = AtomicI32::new(2);
+/// The first descriptor after standard input, output and error, which the command always inherits.
+const FIRST: RawFd = 3;
+
+/// The inherited descriptors.
+static INHERITED: OnceLock<Vec<RawFd>> = OnceLock::new();
 
 /// Records the open descriptors. Must be called before any library is loaded that opens one.
 pub(super) fn remember() {
-    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten();
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let entries = fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // SAFETY: it reads flags, and fails for a number that is no descriptor.
     let is_inherited = |fd: &RawFd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == 0;
-    let last = numbers.filter(is_inherited).max();
-    LAST_INHERITED.fetch_max(last.unwrap_or(0), Ordering::Relaxed);
+    let inherited = numbers.filter(|fd| *fd >= FIRST).filter(is_inherited);
+    let _ = INHERITED.set(inherited.collect());
 }
 
-/// Sets close-on-exec for those that were opened since. Makes a system call only, and does not allocate.
+/// Sets close-on-exec for all but the inherited ones. Makes system calls only, and does not allocate.
 pub(super) fn close_private_on_exec() {
-    let first = LAST_INHERITED.load(Ordering::Relaxed) + 1;
-    // SAFETY: it changes flags of this process's own descriptors, and closes none.
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: they change flags of this process's own descriptors, and close none.
     unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            first,
-            RawFd::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        );
+        libc::syscall(libc::SYS_close_range, FIRST, RawFd::MAX, flags);
+        for fd in INHERITED.get().into_iter().flatten() {
+            libc::fcntl(*fd, libc::F_SETFD, 0);
+        }
     }
 }

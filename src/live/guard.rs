@@ -46,17 +46,12 @@ impl Guard {
         let mut child = Command::new("/proc/self/exe")
             .args([ROLE, &getpgrp().to_string()])
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdout(Stdio::null())
             .stderr(targets.try_clone_to_owned()?)
             .process_group(0)
             .spawn()
             .context("cannot start the guard")?;
         let input = child.stdin.take();
-        // The guard closes its output when it is ready.
-        let mut ready = Vec::new();
-        if let Some(mut output) = child.stdout.take() {
-            output.read_to_end(&mut ready)?;
-        }
         Ok(Self { child, input })
     }
 }
@@ -94,8 +89,6 @@ fn guard(group: &str) -> Result<()> {
         .stderr(Stdio::null())
         .process_group(group.parse()?)
         .spawn()?;
-    // Closing the last copy of the output signals readiness.
-    nix::unistd::close(1)?;
     privileges::keep_only(&[BPF, SIGNAL])?;
     if !wait_for_end()? {
         resume_held(io::stderr().as_fd());

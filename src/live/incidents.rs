@@ -33,7 +33,7 @@ enum Told {
 }
 
 /// The incidents of a session of which something is still to be printed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Incidents {
     /// Number of the last incident noticed.
     seen: u64,
@@ -45,9 +45,8 @@ pub(super) struct Incidents {
 impl Incidents {
     pub(super) fn new(hooks: Option<Hooks>) -> Self {
         Self {
-            seen: 0,
-            open: BTreeMap::new(),
             hooks,
+            ..Self::default()
         }
     }
 

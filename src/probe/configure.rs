@@ -60,6 +60,7 @@ fn fill(rodata: &mut Rodata, settings: &LoadSettings) {
     rodata.call_durations = settings.durations;
     rodata.take_python = with_python(settings);
     rodata.take_tensors = settings.tensors;
+    rodata.take_copies = settings.copies;
     rodata.stack_mode = settings.stacks as u32;
     for (row, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *row = recipe(function);

@@ -41,6 +41,8 @@ pub struct LoadSettings {
     /// Send begin and end of every call; otherwise of allocations only the end, and of frees only the
     /// begin.
     pub durations: bool,
+    /// Send the copies attached to.
+    pub copies: bool,
     /// Receive the batches of collectors.
     pub batches: bool,
     /// How to capture call stacks.

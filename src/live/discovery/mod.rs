@@ -117,6 +117,7 @@ fn load_settings(config: &TraceConfig) -> LoadSettings {
         durations: config.record.is_some(),
         batches: config.modes.activity,
         ledger: config.modes.memleak,
+        copies: config.modes.bandwidth_util,
         stacks: config.stacks,
         python: config.python,
         tensors: config.tensors != TensorMode::Off,

@@ -15,7 +15,7 @@ use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, Serving
 use gpuprobe_model::clock;
 use gpuprobe_report::metrics::Metrics;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
-use gpuprobe_report::{Options, Report};
+use gpuprobe_report::{Options, Report, words};
 use gpuprobe_views::metrics::openmetrics;
 use gpuprobe_views::profile::pprof;
 use gpuprobe_views::status;
@@ -183,12 +183,9 @@ fn session(reading: &Reading<'_>, snapshots: &Snapshots) -> Vec<(&'static str, S
     let modes = modes
         .iter()
         .filter_map(|(is_on, name)| is_on.then_some(*name));
-    let lost = reading.lost.by_name().into_iter().filter(|(_, n)| *n > 0);
-    let lost: Vec<_> = lost.map(|(name, n)| format!("{n} {name}")).collect();
-    let lost = if lost.is_empty() {
-        "nothing".to_owned()
-    } else {
-        lost.join(", ")
+    let lost = match words::describe_lost(&reading.lost) {
+        none if none.is_empty() => "nothing".to_owned(),
+        lost => lost,
     };
     let attached = format!(
         "{} functions in {} CUDA libraries ({})",
