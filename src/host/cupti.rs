@@ -1,50 +1,29 @@
 //! Search for NVIDIA's CUPTI on this host. Informative only: the collector searches from within the
 //! program that loads it, which may come with its own copy.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of distributions, below the root.
-const SYSTEM: &[&str] = &[
+/// Folders of distributions and of a CUDA toolkit, below the root.
+const FOLDERS: &[&str] = &[
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
     "usr/lib",
-];
-/// Folders of a CUDA toolkit, below its home.
-const TOOLKIT: &[&str] = &[
-    "extras/CUPTI/lib64",
-    "targets/x86_64-linux/lib",
-    "targets/sbsa-linux/lib",
-    "lib64",
+    "usr/local/cuda/extras/CUPTI/lib64",
 ];
 
 /// The copies in the usual folders below `root`, without duplicates.
 pub fn on_host(root: &Path) -> Vec<PathBuf> {
-    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter();
-    let homes = homes.filter_map(std::env::var_os).map(PathBuf::from);
-    let homes = homes.chain(entries(&root.join("usr/local"), "cuda"));
-    let toolkits = homes.flat_map(|home| TOOLKIT.iter().map(move |folder| home.join(folder)));
-    let folders = SYSTEM
-        .iter()
-        .map(|folder| root.join(folder))
-        .chain(toolkits);
-    let copies = folders.flat_map(|folder| entries(&folder, "libcupti.so"));
-    let mut found: Vec<_> = copies.flat_map(fs::canonicalize).collect();
-    found.sort();
-    found.dedup();
-    found
-}
-
-/// What is in `folder` under a name that begins with `start`.
-fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let has_name = |entry: &fs::DirEntry| {
-        let name = entry.file_name();
-        name.as_encoded_bytes().starts_with(start.as_bytes())
-    };
-    let named = entries.filter(has_name);
-    named.map(|entry| entry.path()).collect()
+    let folders = FOLDERS.iter().map(|folder| root.join(folder));
+    let entries = folders.flat_map(fs::read_dir).flatten().flatten();
+    let paths = entries.filter_map(|entry| {
+        let is_one = entry.file_name().to_str()?.starts_with("libcupti.so");
+        is_one.then(|| fs::canonicalize(entry.path()).ok())?
+    });
+    let found: BTreeSet<_> = paths.collect();
+    found.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The collector finds libcupti without an explicit path.
 
 use std::fs;
+use std::path::Path;
 
 use crate::harness::standin::standin;
 use crate::run::{CollectorSetup, of};
@@ -29,21 +30,28 @@ fn libcupti_mapped_in_the_process_is_used() {
 }
 
 #[test]
-fn libcupti_is_found_in_a_python_package() {
+fn libcupti_is_found_beside_the_runtime() {
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let packages = folder.path().join("lib/python3.12/site-packages");
-    let cupti = packages.join("nvidia/cuda_cupti/lib");
-    let runtime = packages.join("nvidia/cuda_runtime/lib");
-    for (original, folder) in [
-        ("cupti/libcupti.so.13", &cupti),
-        ("libcudart.so.12", &runtime),
-        ("libcuda.so.1", &runtime),
-    ] {
+    let copy = |original: &str, folder: &Path| {
         fs::create_dir_all(folder).unwrap();
         let original = standin().path(original);
-        fs::copy(&original, folder.join(original.file_name().unwrap())).unwrap();
-    }
-    has_records(unguided().variable("LD_PRELOAD", runtime.join("libcudart.so.12")));
+        let copy = folder.join(original.file_name().unwrap());
+        fs::copy(original, &copy).unwrap();
+        copy
+    };
+    // As in a wheel.
+    let packages = folder.path().join("nvidia");
+    let runtime = packages.join("cuda_runtime/lib");
+    copy("libcuda.so.1", &runtime);
+    let runtime = copy("libcudart.so.12", &runtime);
+    copy("cupti/libcupti.so.13", &packages.join("cuda_cupti/lib"));
+    let setup = || unguided().variable("LD_PRELOAD", &runtime);
+    has_records(setup());
+    // What cannot be used is skipped.
+    let near = packages.join("cuda_runtime/extras/CUPTI/lib64");
+    copy("cupti_lacking/libcupti.so.13", &near);
+    fs::write(near.join("libcupti.so.12"), "no library").unwrap();
+    has_records(setup());
 }
 
 #[test]
@@ -58,16 +66,4 @@ fn nvtx_is_forwarded_to_the_libcupti_found() {
         "{}",
         none.stderr
     );
-}
-
-#[test]
-fn unusable_libcupti_is_skipped() {
-    let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let cupti = folder.path().join("extras/CUPTI/lib64");
-    fs::create_dir_all(&cupti).unwrap();
-    let lacking = standin().path("cupti_lacking/libcupti.so.13");
-    fs::copy(lacking, cupti.join("libcupti.so.13")).unwrap();
-    fs::write(cupti.join("libcupti.so.14"), "no library").unwrap();
-    let setup = unguided().variable("CUDA_HOME", folder.path());
-    has_records(setup.variable("LD_LIBRARY_PATH", standin().path("cupti")));
 }

@@ -57,34 +57,3 @@ fn root_libcupti_of_another_user_is_not_loaded() {
     let run = run().silent();
     assert_eq!(of!(run.handed, Kernel).len(), 3);
 }
-
-/// An environment that is owned by another user and a group, whose programs and libraries the user
-/// runs.
-#[test]
-fn root_libcupti_of_the_programs_owner_is_loaded() {
-    let environment = tempfile::TempDir::new().unwrap();
-    let cupti = environment.path().join("extras/CUPTI/lib64");
-    let bin = environment.path().join("bin");
-    fs::create_dir_all(&cupti).unwrap();
-    fs::create_dir(&bin).unwrap();
-    let library = cupti.join("libcupti.so.13");
-    fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
-    for file in ["workload", "libcuda.so.1", "libcudart.so.12"] {
-        copy_program(standin().path(file), bin.join(file));
-    }
-    let program = bin.join("workload");
-    for folder in [environment.path(), &bin].into_iter().chain(
-        cupti
-            .ancestors()
-            .take_while(|path| *path != environment.path()),
-    ) {
-        chown(folder, Some(4_241), Some(4_242)).unwrap();
-        fs::set_permissions(folder, Permissions::from_mode(0o2775)).unwrap();
-    }
-    for file in [&library, &program] {
-        chown(file, Some(4_241), Some(4_242)).unwrap();
-    }
-    let setup = CollectorSetup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
-    let run = setup.run().unharmed().silent();
-    assert_eq!(of!(run.handed, Kernel).len(), 3);
-}

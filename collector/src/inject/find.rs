@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Environment variable with the path of the only libcupti to be tried.
@@ -13,18 +14,6 @@ pub(super) const OVERRIDE_VARIABLE: &str = "GPUPROBE_CUPTI";
 /// Names for the dynamic loader, which searches `LD_LIBRARY_PATH` and the system's library
 /// directories.
 const SONAMES: &[&str] = &["libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"];
-/// Environment variables with a CUDA toolkit, or with a prefix that contains one.
-const HOMES: &[&str] = &["CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"];
-/// Library directories of a CUDA toolkit.
-const TOOLKIT: &[&str] = &[
-    "extras/CUPTI/lib64",
-    #[cfg(target_arch = "aarch64")]
-    "targets/sbsa-linux/lib",
-    #[cfg(not(target_arch = "aarch64"))]
-    "targets/x86_64-linux/lib",
-    "lib64",
-    "lib",
-];
 /// Directories beside that of a libcudart, in toolkits and in wheels.
 const BESIDE: &[&str] = &[
     ".",
@@ -32,8 +21,8 @@ const BESIDE: &[&str] = &[
     "../../../extras/CUPTI/lib64",
     "../../cuda_cupti/lib",
 ];
-/// Library directories among Python packages.
-const PACKAGES: &[&str] = &["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"];
+/// That of the toolkit with which a program is usually built, which then has its libcudart within it.
+const TOOLKIT: &str = "/usr/local/cuda/extras/CUPTI/lib64";
 
 /// A libcupti to be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,38 +33,25 @@ pub(super) struct Candidate {
 }
 
 /// Reason why a libcupti is tried.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// It is mapped by the process.
     Mapped,
     /// Named by the user, or a name for the dynamic loader.
     Named,
-    /// Found near this file that the process runs, or this directory.
-    Near(PathBuf),
+    /// Found where the libcudart of the process is, or a toolkit.
+    Near,
 }
 
 /// Copies that this process may try, best first.
 pub(super) fn of_this_process() -> Vec<Candidate> {
-    let variable = |name: &&str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(path) = variable(&OVERRIDE_VARIABLE) {
+    let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|value| !value.is_empty());
+    if let Some(path) = named {
         let (path, origin) = (path.into(), Origin::Named);
         return vec![Candidate { path, origin }];
     }
     let maps = fs::read("/proc/self/maps").unwrap_or_default();
-    let homes = HOMES.iter().filter_map(variable).map(PathBuf::from);
-    let toolkits = toolkits(Path::new("/usr/local"));
-    candidates(&mapped_files(&maps), homes.chain(toolkits))
-}
-
-/// CUDA toolkits in a directory. The link without a version is the selected one; then newer ones
-/// come before older ones.
-fn toolkits(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
-    let is_one = |path: &PathBuf| name_of(path).is_some_and(|name| name.starts_with("cuda"));
-    let mut toolkits: Vec<_> = paths.filter(is_one).collect();
-    toolkits.sort_by_key(|path| (path.as_os_str().len(), Reverse(path.clone())));
-    toolkits
+    candidates(&mapped_files(&maps), TOOLKIT.as_ref())
 }
 
 /// Executable mapped files in the text of `/proc/PID/maps`, without duplicates: files that are only
@@ -92,62 +68,58 @@ fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     paths.filter(|path| seen.insert(path.clone())).collect()
 }
 
-/// Directories to search, best first, each with what it was derived from.
-fn folders(mapped: &[PathBuf], homes: impl Iterator<Item = PathBuf>) -> Vec<(PathBuf, PathBuf)> {
-    let mut found = Vec::new();
-    let mut add = |start: &Path, folder: &Path, tails: &[&str]| {
-        found.extend(
-            tails
-                .iter()
-                .map(|tail| (folder.join(tail), start.to_owned())),
-        );
-    };
-    for path in mapped {
-        let is_packages =
-            |folder: &&Path| matches!(name_of(folder), Some("site-packages" | "dist-packages"));
-        if let Some(packages) = path.ancestors().find(is_packages) {
-            add(path, packages, PACKAGES);
-        }
-        if let (Some(_), Some(folder)) = (runtime_major(path), path.parent()) {
-            add(path, folder, BESIDE);
-        }
-    }
-    for home in homes {
-        add(&home, &home, TOOLKIT);
-    }
-    found
-}
-
 /// Copies to try, best first: the one that the process has mapped; then those of the CUDA version
 /// of the runtime in the process, or else the newest that the driver supports; then older ones,
 /// which it supports too; newer ones last.
-fn candidates(mapped: &[PathBuf], homes: impl Iterator<Item = PathBuf>) -> Vec<Candidate> {
-    let all = mapped.iter().filter(|path| is_cupti(path));
-    let mut all: Vec<_> = all.map(|path| (path.clone(), Origin::Mapped)).collect();
-    for (folder, start) in folders(mapped, homes) {
-        all.extend(entries(&folder).map(|path| (path, Origin::Near(start.clone()))));
+fn candidates(mapped: &[PathBuf], toolkit: &Path) -> Vec<Candidate> {
+    let candidate = |origin| move |path| Candidate { path, origin };
+    let copies = mapped.iter().filter(|path| is_cupti(path)).cloned();
+    let mut all: Vec<_> = copies.map(candidate(Origin::Mapped)).collect();
+    let runtimes = mapped.iter().filter(|path| runtime_major(path).is_some());
+    let folders = runtimes.filter_map(|path| path.parent());
+    let beside = folders.flat_map(|folder| BESIDE.iter().map(|tail| folder.join(tail)));
+    for folder in beside.chain([toolkit.to_owned()]) {
+        all.extend(entries(&folder).map(candidate(Origin::Near)));
     }
-    all.extend(SONAMES.iter().map(|name| (name.into(), Origin::Named)));
+    let named = SONAMES.iter().map(PathBuf::from);
+    all.extend(named.map(candidate(Origin::Named)));
     // A library often has several names in its directory, and directories have several.
     let mut seen = BTreeSet::new();
-    all.retain(|(path, _)| seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    all.retain(|Candidate { path, .. }| {
+        seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone()))
+    });
     let driver = mapped.iter().find_map(|path| driver_major(path));
     let runtime = mapped.iter().find_map(|path| runtime_major(path));
     // A stable sort keeps the search order of equal candidates.
-    all.sort_by_key(|(path, origin)| {
+    all.sort_by_key(|Candidate { path, origin }| {
         let major = number_of(path, "libcupti").unwrap_or(0);
         let is_too_new = driver.is_some_and(|driver| major > driver);
         let is_other = runtime.is_some_and(|runtime| major != runtime);
-        (
-            *origin != Origin::Mapped,
-            is_too_new,
-            is_other,
-            Reverse(major),
-        )
+        let is_mapped = *origin == Origin::Mapped;
+        (!is_mapped, is_too_new, is_other, Reverse(major))
     });
-    let all = all.into_iter();
-    all.map(|(path, origin)| Candidate { path, origin })
-        .collect()
+    all
+}
+
+/// Resolves `library`, which was found near others: it is loaded only if nobody but root and user `own_uid` can have
+/// placed it there.
+pub(super) fn trusted(library: &Path, own_uid: u32) -> Result<PathBuf, String> {
+    let path = fs::canonicalize(library).map_err(|error| format!("cannot find it: {error}"))?;
+    for (depth, part) in path.ancestors().enumerate() {
+        let refused = |why| format!("untrusted path: {} {why}", part.display());
+        let found = fs::symlink_metadata(part).map_err(|error| refused(error.to_string()))?;
+        let uid = found.uid();
+        if ![0, own_uid].contains(&uid) {
+            return Err(refused(format!("belongs to user {uid}")));
+        }
+        // With the sticky bit only owners can replace an entry, and these are looked at; but in the
+        // library's own directory there may be others, which it loads in turn.
+        let is_sticky = depth > 1 && found.mode() & libc::S_ISVTX != 0;
+        if found.mode() & libc::S_IWOTH != 0 && !is_sticky {
+            return Err(refused("is writable by everybody".to_owned()));
+        }
+    }
+    Ok(path)
 }
 
 fn name_of(path: &Path) -> Option<&str> {
@@ -186,7 +158,7 @@ fn driver_major(path: &Path) -> Option<u32> {
 
 /// Files of the directory with the name of a libcupti, shortest names first: these contain the CUDA
 /// version.
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = files.map(|file| file.path());
     let mut paths: Vec<_> = paths.filter(|path| is_cupti(path)).collect();
@@ -198,6 +170,8 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use tempfile::TempDir;
 
     struct Machine(TempDir);
@@ -220,8 +194,7 @@ mod tests {
         /// What is found in a process with these files of this machine.
         fn found(&self, mapped: &[&str]) -> Vec<PathBuf> {
             let mapped: Vec<_> = mapped.iter().map(|file| self.path(file)).collect();
-            let homes = toolkits(&self.path("usr/local")).into_iter();
-            let found = candidates(&mapped, homes.chain([self.path("home")])).into_iter();
+            let found = candidates(&mapped, &self.path("toolkit")).into_iter();
             let found = found.map(|candidate| candidate.path);
             found
                 .map(|path| path.strip_prefix(self.0.path()).unwrap_or(&path).to_owned())
@@ -231,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_mapped_copy_comes_first() {
-        let toolkit = "usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13";
+        let toolkit = "toolkit/libcupti.so.13";
         let machine = Machine::new(&[toolkit]);
         let mapped = ["opt/x/libcupti.so.2024.1.0", "opt/x/libcudart.so.13"];
         let [newest, older, oldest] = SONAMES else {
@@ -244,10 +217,9 @@ mod tests {
     #[test]
     fn the_version_of_the_runtime_comes_first_and_unsupported_ones_last() {
         let machine = Machine::new(&[
-            "usr/local/cuda-11.8/extras/CUPTI/lib64/libcupti.so.11.8",
-            "usr/local/cuda-12.4/targets/x86_64-linux/lib/libcupti.so.12",
-            "usr/local/cuda-12.4/targets/sbsa-linux/lib/libcupti.so.12",
-            "usr/local/cuda-13.0/extras/CUPTI/lib64/libcupti.so.13",
+            "toolkit/libcupti.so.11.8",
+            "toolkit/libcupti.so.12",
+            "toolkit/libcupti.so.13",
         ]);
         let majors = |mapped: &[&str]| -> Vec<_> {
             let found = machine.found(mapped).into_iter();
@@ -264,12 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn wheels_environments_and_toolkits_are_found() {
-        let packages = "venv/lib/python3.11/site-packages";
-        let wheel = format!("{packages}/nvidia/cuda_cupti/lib/libcupti.so.12");
-        let torch = format!("{packages}/torch/lib/libtorch.so");
+    fn copies_beside_the_runtime_are_found() {
         for (mapped, expected) in [
-            (torch.as_str(), wheel.as_str()),
             (
                 "target/nvidia/cuda_runtime/lib/libcudart.so.12",
                 "target/nvidia/cuda_cupti/lib/libcupti.so.12",
@@ -282,7 +250,7 @@ mod tests {
                 "opt/cuda/lib64/libcudart.so.12",
                 "opt/cuda/extras/CUPTI/lib64/libcupti.so.12",
             ),
-            ("usr/bin/python3.11", "home/lib/libcupti.so.12"),
+            ("usr/bin/python3.11", "toolkit/libcupti.so.12"),
         ] {
             let machine = Machine::new(&[mapped, expected]);
             let found = machine.found(&[mapped]);
@@ -296,13 +264,12 @@ mod tests {
 
     #[test]
     fn one_library_with_several_names_is_tried_once() {
-        let folder = "usr/local/cuda/extras/CUPTI/lib64";
-        let machine = Machine::new(&[&format!("{folder}/libcupti.so.2024.1.0")]);
-        let short = machine.path(folder).join("libcupti.so.12");
+        let machine = Machine::new(&["toolkit/libcupti.so.2024.1.0"]);
+        let short = machine.path("toolkit/libcupti.so.12");
         std::os::unix::fs::symlink("libcupti.so.2024.1.0", short).unwrap();
         let found = machine.found(&[]);
         assert_eq!(found.len(), 1 + SONAMES.len());
-        assert!(found.contains(&Path::new(folder).join("libcupti.so.12")));
+        assert!(found.contains(&PathBuf::from("toolkit/libcupti.so.12")));
     }
 
     #[test]
@@ -328,5 +295,34 @@ mod tests {
             driver_major(Path::new("/lib/libcudadebugger.so.580.1")),
             None
         );
+    }
+
+    // Other users' files are in `tests/e2e/collector.rs`, which needs root for them.
+    #[test]
+    fn links_are_resolved_and_shared_folders_refused() {
+        let machine = TempDir::new().unwrap();
+        let real = machine.path().join("real");
+        fs::create_dir(&real).unwrap();
+        fs::write(real.join("library"), "").unwrap();
+        let link = machine.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let own_uid = fs::metadata(&real).unwrap().uid();
+        let resolve = |name| trusted(&link.join(name), own_uid);
+        assert_eq!(
+            resolve("library"),
+            Ok(fs::canonicalize(real.join("library")).unwrap())
+        );
+        assert!(resolve("none").is_err());
+        for (part, mode) in [
+            (real.join("library"), 0o646),
+            (real.clone(), 0o1777),
+            (real.clone(), 0o777),
+        ] {
+            let before = fs::metadata(&part).unwrap().permissions();
+            fs::set_permissions(&part, Permissions::from_mode(mode)).unwrap();
+            let why = resolve("library").unwrap_err();
+            assert!(why.ends_with("is writable by everybody"), "{why}");
+            fs::set_permissions(&part, before).unwrap();
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::mem;
 use std::path::Path;
 use std::ptr;
 
-use super::find::{Candidate, Origin};
-use super::{process, trust};
+use super::find::{Candidate, Origin, trusted};
+use super::process;
 
 /// `CUptiResult`.
 pub(super) type Status = c_int;
@@ -134,19 +134,18 @@ impl CuptiFunctions {
 /// Once CUPTI was called, it is never closed: it has its own threads and hooks.
 fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
     let mut mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
-    let path = match &candidate.origin {
+    let path = match candidate.origin {
         Origin::Mapped => {
             // The mapped copy, even if its file was replaced.
             mode |= libc::RTLD_NOLOAD;
             candidate.path.clone()
         }
         Origin::Named => candidate.path.clone(),
-        Origin::Near(start) => trust::resolve(&candidate.path, start, process::own_uid())?,
+        Origin::Near => trusted(&candidate.path, process::own_uid())?,
     };
     let path = CString::new(path.into_os_string().into_encoded_bytes())
         .map_err(|_zero| "its path contains a NUL byte".to_owned())?;
-    // SAFETY: runs the constructors of a library that the user named, or that only users could have
-    // placed whose code the process runs anyway.
+    // SAFETY: runs the constructors of a library that the user named, or that only they and root could have placed.
     let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
     if handle.is_null() {
         return Err(loader_error(&candidate.path));

@@ -23,7 +23,6 @@ mod nvtx;
 mod pool;
 mod process;
 mod start;
-mod trust;
 mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
