@@ -33,14 +33,9 @@ impl Reduced {
     /// The record with the ids of its two texts.
     #[inline]
     #[must_use]
-    pub fn named(mut self, [name, qualifier]: [u32; 2]) -> WireRecord {
-        match &mut self.record {
-            WireRecord::Device(device) => device.name = name,
-            WireRecord::Kernel(kernel) => kernel.name = name,
-            WireRecord::Memory(memory) => (memory.name, memory.source) = (name, qualifier),
-            WireRecord::Name(named) => named.name = name,
-            WireRecord::Marker(marker) => (marker.name, marker.domain) = (name, qualifier),
-            _ => {}
+    pub fn named(mut self, ids: [u32; 2]) -> WireRecord {
+        for (text, id) in self.record.texts().into_iter().flatten().zip(ids) {
+            *text = id;
         }
         self.record
     }

@@ -7,7 +7,7 @@ use std::iter;
 use zerocopy::FromBytes;
 
 use crate::header::{BatchHeader, MAGIC, RecordHeader};
-use crate::records::{RecordKind, WireRecord, read_fixed};
+use crate::records::{WireRecord, read_fixed};
 
 /// A batch with a valid header.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub enum Malformed {
     /// Unknown record kind; parsing continues with the next record.
     Kind(u16),
     /// Record too short for its kind or text; parsing continues with the next record.
-    Body(RecordKind),
+    Body(u16),
 }
 
 impl<'a> Batch<'a> {
@@ -100,10 +100,8 @@ fn split(left: &[u8]) -> Option<(RecordHeader, &[u8], &[u8])> {
 }
 
 fn read_item<'a>(header: &RecordHeader, record: &'a [u8]) -> Result<BatchItem<'a>, Malformed> {
-    let kind = RecordKind::of(header.kind).ok_or(Malformed::Kind(header.kind))?;
-    let item = read_fixed(kind, record).and_then(|(record, rest)| {
-        let text = rest.get(..usize::from(header.text_bytes))?;
-        Some(BatchItem { record, text })
-    });
-    item.ok_or(Malformed::Body(kind))
+    let (record, rest) = read_fixed(header.kind, record)?;
+    let text = rest.get(..usize::from(header.text_bytes));
+    let text = text.ok_or(Malformed::Body(header.kind))?;
+    Ok(BatchItem { record, text })
 }

@@ -1,7 +1,7 @@
 //! Headers of batches and records.
 //!
 //! A batch is a [`BatchHeader`], followed by [`BatchHeader::bytes`] bytes of records. A record is a
-//! [`RecordHeader`], the fixed part of its [`crate::Kind`], and for some kinds text. Everything is
+//! [`RecordHeader`], the fixed part of its [`crate::WireRecord`], and for some kinds text. Everything is
 //! little-endian and aligned to 8 bytes within the batch.
 //!
 //! Times are nanoseconds of CUPTI's clock; [`BatchHeader::cupti_ns`] and
@@ -54,7 +54,7 @@ layouts! {
 
     /// Header of a record.
     pub struct RecordHeader {
-        /// Number of a [`crate::Kind`].
+        /// Number of a [`crate::WireRecord`].
         pub kind: u16,
         /// Size of the record with this header, bytes; a multiple of 8.
         pub bytes: u16,

@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use crate::header::{BATCH_MAX, BatchHeader, MAGIC, RecordHeader, TEXT_MAX};
-use crate::records::{Body, WireRecord, with_body};
+use crate::records::Body;
 
 const HEADER_BYTES: usize = size_of::<BatchHeader>();
 
@@ -45,7 +45,7 @@ impl BatchWriter {
         }
         // Both are far below 64 KiB: TEXT_MAX and the largest body.
         let header = RecordHeader {
-            kind: T::KIND as u16,
+            kind: T::KIND,
             bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
             text_bytes: u16::try_from(text.len()).unwrap_or(u16::MAX),
             reserved: 0,
@@ -57,12 +57,6 @@ impl BatchWriter {
         self.bytes.resize(end, 0);
         self.records += 1;
         true
-    }
-
-    /// Appends a record of any kind, see [`Self::push`].
-    #[inline]
-    pub fn push_record(&mut self, record: &WireRecord, text: &[u8]) -> bool {
-        with_body!(record, body => self.push(body, text))
     }
 
     /// Completes `header` with magic, records and bytes, and returns the batch. All pages of the

@@ -176,20 +176,15 @@ impl ProcessActivity {
                 let name = activity.name.clone().unwrap_or_else(|| "?".into());
                 self.device(device.device).described = Some((name, *device));
             }
-            ActivityRecord::Context(context) => {
-                if self.contexts.len() < MAX_LISTED {
-                    self.contexts.insert(context.context, *context);
-                }
+            ActivityRecord::Context(context) if self.contexts.len() < MAX_LISTED => {
+                self.contexts.insert(context.context, *context);
             }
-            ActivityRecord::Stream(stream) => {
-                if self.streams.len() < MAX_LISTED {
-                    self.streams
-                        .entry((stream.context, stream.stream))
-                        .or_default();
-                }
+            ActivityRecord::Stream(stream) if self.streams.len() < MAX_LISTED => {
+                let key = (stream.context, stream.stream);
+                self.streams.entry(key).or_default();
             }
             ActivityRecord::Marker(marker) => self.marker(marker, activity),
-            ActivityRecord::Name(_) | ActivityRecord::ExternalCorrelation(_) => {}
+            _ => {}
         }
     }
 

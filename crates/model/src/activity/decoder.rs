@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 
-use gpuprobe_wire::{Batch as Wire, BatchItem, WireRecord as Raw};
+use gpuprobe_wire::{Batch as Wire, BatchItem};
 use hashbrown::HashMap;
 
 use super::clock::CuptiClock;
 use super::names::TextTable;
-use super::{Activity, ActivityBatch, ActivityRecord};
+use super::{Activity, ActivityBatch, ActivityRecord, map_times};
 use crate::abi::RawBatch;
 use gpuprobe_wire::{BatchHeader, flags};
 
@@ -95,7 +95,7 @@ impl BatchDecoder {
                     batch.activities.extend(activity.map(|mut activity| {
                         if !is_monotonic {
                             let clock = &process.clock;
-                            activity.record.map_times(|ns| clock.to_monotonic(ns));
+                            map_times(&mut activity.record, |ns| clock.to_monotonic(ns));
                         }
                         activity
                     }));
@@ -154,67 +154,26 @@ impl DecodedProcess {
 
     /// Converts a record to an activity; `None` for a record that only updates state.
     fn activity(&mut self, pid: u32, item: &BatchItem<'_>) -> Option<Activity> {
-        let names = &mut self.names;
-        let text = |id: u32| names.text(id);
-        let (record, name, qualifier) = match item.record {
-            Raw::Text(said) => {
+        let (names, mut record) = (&mut self.names, item.record);
+        let called = match record {
+            ActivityRecord::Text(said) => {
                 names.add_text(said.id, item);
                 return None;
             }
-            Raw::CallbackName(said) => {
+            ActivityRecord::CallbackName(said) => {
                 names.add_call(said.domain, said.cbid, item);
                 return None;
             }
-            Raw::Device(r) => (ActivityRecord::Device(r), text(r.name), None),
-            Raw::Context(r) => (ActivityRecord::Context(r), None, None),
-            Raw::Stream(r) => (ActivityRecord::Stream(r), None, None),
-            Raw::Api(r) => (ActivityRecord::Api(r), names.call(r.domain, r.cbid), None),
-            Raw::Kernel(r) => (ActivityRecord::Kernel(r), text(r.name), None),
-            Raw::Memcpy(r) => (ActivityRecord::Memcpy(r), None, None),
-            Raw::Memset(r) => (ActivityRecord::Memset(r), None, None),
-            Raw::Memory(r) => (ActivityRecord::Memory(r), text(r.name), text(r.source)),
-            Raw::MemoryPool(r) => (ActivityRecord::MemoryPool(r), None, None),
-            Raw::Sync(r) => (ActivityRecord::Sync(r), None, None),
-            Raw::GraphTrace(r) => (ActivityRecord::GraphTrace(r), None, None),
-            Raw::Overhead(r) => (ActivityRecord::Overhead(r), None, None),
-            Raw::Name(r) => (ActivityRecord::Name(r), text(r.name), None),
-            Raw::Marker(r) => (ActivityRecord::Marker(r), text(r.name), text(r.domain)),
-            Raw::ExternalCorrelation(r) => (ActivityRecord::ExternalCorrelation(r), None, None),
+            ActivityRecord::Api(api) => names.call(api.domain, api.cbid),
+            _ => None,
         };
+        let [name, qualifier] = record.texts().map(|id| names.text(*id?));
         Some(Activity {
             pid,
             record,
-            name,
+            name: name.or(called),
             qualifier,
         })
-    }
-}
-
-impl ActivityRecord {
-    /// Maps every timestamp, the start first; an end never precedes its start.
-    pub(super) fn map_times(&mut self, mut map: impl FnMut(u64) -> u64) {
-        let mut each =
-            |times: &mut [&mut u64]| times.iter_mut().for_each(|time| **time = map(**time));
-        match self {
-            Self::Device(_) | Self::Context(_) | Self::Stream(_) | Self::Name(_) => {}
-            Self::ExternalCorrelation(_) => {}
-            Self::Api(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
-            Self::Kernel(r) => each(&mut [
-                &mut r.start_ns,
-                &mut r.end_ns,
-                &mut r.queued_ns,
-                &mut r.submitted_ns,
-                &mut r.completed_ns,
-            ]),
-            Self::Memcpy(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
-            Self::Memset(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
-            Self::Memory(r) => each(&mut [&mut r.time_ns]),
-            Self::MemoryPool(r) => each(&mut [&mut r.time_ns]),
-            Self::Sync(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
-            Self::GraphTrace(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
-            Self::Overhead(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
-            Self::Marker(r) => each(&mut [&mut r.time_ns]),
-        }
     }
 }
 

@@ -7,9 +7,8 @@ mod names;
 
 use std::sync::Arc;
 
-use gpuprobe_wire as wire;
-
 pub use decoder::{BatchDecoder, Losses};
+pub use gpuprobe_wire::WireRecord as ActivityRecord;
 
 /// A decoded batch of one process. Its activities are in the order of the batch, which is not
 /// sorted by time.
@@ -45,28 +44,32 @@ impl Activity {
     /// Start time in nanoseconds; `None` for records without a time.
     pub fn start_ns(&self) -> Option<u64> {
         let (mut record, mut start) = (self.record, None);
-        record.map_times(|ns| *start.get_or_insert(ns));
+        map_times(&mut record, |ns| *start.get_or_insert(ns));
         start.filter(|&ns| ns != 0)
     }
 }
 
-/// An activity record, by kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each is documented where it is laid out")]
-pub enum ActivityRecord {
-    Device(wire::Device),
-    Context(wire::Context),
-    Stream(wire::Stream),
-    Api(wire::Api),
-    Kernel(wire::Kernel),
-    Memcpy(wire::Memcpy),
-    Memset(wire::Memset),
-    Memory(wire::Memory),
-    MemoryPool(wire::MemoryPool),
-    Sync(wire::Sync),
-    GraphTrace(wire::GraphTrace),
-    Overhead(wire::Overhead),
-    Name(wire::Name),
-    Marker(wire::Marker),
-    ExternalCorrelation(wire::ExternalCorrelation),
+/// Maps every timestamp, the start first; an end never precedes its start.
+fn map_times(record: &mut ActivityRecord, mut map: impl FnMut(u64) -> u64) {
+    use ActivityRecord as One;
+    let mut each = |times: &mut [&mut u64]| times.iter_mut().for_each(|time| **time = map(**time));
+    match record {
+        One::Api(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+        One::Kernel(r) => each(&mut [
+            &mut r.start_ns,
+            &mut r.end_ns,
+            &mut r.queued_ns,
+            &mut r.submitted_ns,
+            &mut r.completed_ns,
+        ]),
+        One::Memcpy(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+        One::Memset(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+        One::Memory(r) => each(&mut [&mut r.time_ns]),
+        One::MemoryPool(r) => each(&mut [&mut r.time_ns]),
+        One::Sync(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+        One::GraphTrace(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+        One::Overhead(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+        One::Marker(r) => each(&mut [&mut r.time_ns]),
+        _ => {}
+    }
 }

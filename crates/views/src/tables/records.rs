@@ -164,6 +164,7 @@ pub(crate) fn record(line: &PerRecordLine<'_>) -> Record {
         One::ExternalCorrelation(r) => of("external_correlation", "")
             .put("external_id", r.external_id)
             .put("correlation", r.correlation),
+        One::Text(_) | One::CallbackName(_) => of("name", ""),
     }
 }
 

@@ -9,6 +9,7 @@ mod work;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::{BatchWriter, Malformed};
 pub use memory::*;
 pub use objects::*;
 pub use work::*;
@@ -47,69 +48,48 @@ pub(crate) use layouts;
 /// The layout of a record's fixed part.
 pub trait Body: IntoBytes + Immutable {
     /// Kind in the record header.
-    const KIND: RecordKind;
+    const KIND: u16;
 }
 
 macro_rules! kinds {
-    ($d:tt $($kind:ident = $number:literal),+ $(,)?) => {
-        /// Kind of a record; the number is [`crate::RecordHeader::kind`].
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[allow(missing_docs, reason = "each is documented where it is laid out")]
-        #[repr(u16)]
-        pub enum RecordKind {
-            $($kind = $number,)+
-        }
-
-        /// Fixed part of a record, by kind.
+    ($($kind:ident = $number:literal),+ $(,)?) => {
+        /// Fixed part of a record, by kind; the number is [`crate::RecordHeader::kind`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each is documented where it is laid out")]
         pub enum WireRecord {
             $($kind($kind),)+
         }
 
-        impl RecordKind {
-            /// All record kinds, by number.
-            pub const ALL: &'static [Self] = &[$(Self::$kind),+];
+        $(impl Body for $kind {
+            const KIND: u16 = $number;
+        }
+        const _: () = assert!(size_of::<$kind>() % 8 == 0, "not padded");)+
 
-            /// The kind with this number; `None` if unknown.
-            #[must_use]
-            pub fn of(number: u16) -> Option<Self> {
-                match number {
-                    $($number => Some(Self::$kind),)+
-                    _ => None,
+        impl BatchWriter {
+            /// Appends a record of any kind, see [`Self::push`].
+            #[inline]
+            pub fn push_record(&mut self, record: &WireRecord, text: &[u8]) -> bool {
+                match record {
+                    $(WireRecord::$kind(body) => self.push(body, text),)+
                 }
             }
         }
 
-        $(impl Body for $kind {
-            const KIND: RecordKind = RecordKind::$kind;
-        }
-        const _: () = assert!(size_of::<$kind>() % 8 == 0, "not padded");)+
-
-        /// Evaluates an expression with a record's body, compiled once per kind, so that its size
-        /// is a constant.
-        macro_rules! with_body {
-            ($d record:expr, $d body:ident => $d value:expr) => {
-                match $d record {
-                    $($crate::WireRecord::$kind($d body) => $d value,)+
-                }
-            };
-        }
-        pub(crate) use with_body;
-
         /// The fixed part of a record of this kind, and the bytes after it.
-        pub(crate) fn read_fixed(kind: RecordKind, bytes: &[u8]) -> Option<(WireRecord, &[u8])> {
+        pub(crate) fn read_fixed(kind: u16, bytes: &[u8]) -> Result<(WireRecord, &[u8]), Malformed> {
             match kind {
-                $(RecordKind::$kind => {
-                    let (fixed, rest) = $kind::read_from_prefix(bytes).ok()?;
-                    Some((WireRecord::$kind(fixed), rest))
+                $($number => {
+                    let read = $kind::read_from_prefix(bytes);
+                    let (fixed, rest) = read.map_err(|_short| Malformed::Body(kind))?;
+                    Ok((WireRecord::$kind(fixed), rest))
                 })+
+                _ => Err(Malformed::Kind(kind)),
             }
         }
     };
 }
 
-kinds! { $
+kinds! {
     Text = 1,
     CallbackName = 2,
     Device = 3,
@@ -127,4 +107,19 @@ kinds! { $
     Name = 15,
     Marker = 16,
     ExternalCorrelation = 17,
+}
+
+impl WireRecord {
+    /// The ids of its texts: its name, and what qualifies it (the domain of a marker, the library that allocated).
+    #[inline]
+    pub fn texts(&mut self) -> [Option<&mut u32>; 2] {
+        match self {
+            Self::Device(device) => [Some(&mut device.name), None],
+            Self::Kernel(kernel) => [Some(&mut kernel.name), None],
+            Self::Memory(memory) => [Some(&mut memory.name), Some(&mut memory.source)],
+            Self::Name(named) => [Some(&mut named.name), None],
+            Self::Marker(marker) => [Some(&mut marker.name), Some(&mut marker.domain)],
+            _ => [None, None],
+        }
+    }
 }

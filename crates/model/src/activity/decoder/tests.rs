@@ -242,6 +242,6 @@ fn only_the_last_batch_is_marked_so() {
         assert_eq!(batch.activities[0].start_ns(), Some(1000));
     }
     let mut untimed = decode(&mut decoder, &kernels(monotonic(4), 1, false), 0).activities;
-    untimed[0].record.map_times(|_| 0);
+    map_times(&mut untimed[0].record, |_| 0);
     assert_eq!(untimed[0].start_ns(), None);
 }

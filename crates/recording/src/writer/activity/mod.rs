@@ -129,7 +129,6 @@ impl ActivityWriter {
             ActivityRecord::MemoryPool(pool) if self.has_memory => {
                 work::pool(pid, pool, number(pool.correlation), tables)
             }
-            ActivityRecord::Memory(_) | ActivityRecord::MemoryPool(_) => Ok(()),
             ActivityRecord::Marker(marker) => {
                 let thread = self.calls.object(pid, marker.object);
                 self.nvtx.marker(activity, marker, thread, tables)
@@ -173,6 +172,7 @@ impl ActivityWriter {
                 let table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
                 self.work.row(table, &work, own, tables)
             }
+            _ => Ok(()),
         }
     }
 }
