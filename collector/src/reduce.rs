@@ -96,11 +96,9 @@ impl Reducer {
     }
 
     fn text(&mut self, address: u64, around: &mut impl Surroundings) -> u32 {
-        let named = self
-            .texts
-            .name(address, |text| around.read_text(address, text));
-        let id = named.id;
-        if let Some(text) = named.new {
+        let read = |text: &mut Vec<u8>| around.read_text(address, text);
+        let (id, new) = self.texts.name(address, read);
+        if let Some(text) = new {
             let body = Text { id, reserved: 0 };
             // The text is borrowed from `self.texts`; the rest of `self` is free.
             if !self.writer.push(&body, text) {

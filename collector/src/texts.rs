@@ -23,15 +23,6 @@ pub struct TextIds {
     scratch: Vec<u8>,
 }
 
-/// An id, and the text if the id is new.
-#[derive(Debug, PartialEq, Eq)]
-pub struct TextId<'a> {
-    /// Id of the text; 0 if there is none.
-    pub id: u32,
-    /// Text that must be sent before the id is used.
-    pub new: Option<&'a [u8]>,
-}
-
 impl TextIds {
     /// Starts a new buffer: addresses become invalid.
     pub fn next_buffer(&mut self) {
@@ -42,19 +33,19 @@ impl TextIds {
         }
     }
 
-    /// The id of the text at `address`. `read` stores the text in a buffer, or, if it is longer
-    /// than [`gpuprobe_wire::TEXT_MAX`], at least one byte more than that of it; `false` if it
-    /// cannot be read.
+    /// The id of the text at `address`, 0 if there is none, and the text if it must be sent before the id is used.
+    /// `read` stores the text in a buffer, or, if it is longer than [`gpuprobe_wire::TEXT_MAX`], at least one byte
+    /// more than that of it; `false` if it cannot be read.
     pub fn name(
         &mut self,
         address: Address,
         read: impl FnOnce(&mut Vec<u8>) -> bool,
-    ) -> TextId<'_> {
+    ) -> (u32, Option<&[u8]>) {
         if address == 0 {
-            return TextId { id: 0, new: None };
+            return (0, None);
         }
         if let Some(&id) = self.addresses.get(&address) {
-            return TextId { id, new: None };
+            return (id, None);
         }
         let (id, is_new) = if read(&mut self.scratch) {
             self.scratch.truncate(cut(&self.scratch).len());
@@ -63,10 +54,7 @@ impl TextIds {
             (0, false)
         };
         self.addresses.insert(address, id);
-        TextId {
-            id,
-            new: is_new.then_some(&self.scratch),
-        }
+        (id, is_new.then_some(&self.scratch))
     }
 
     fn id_of_scratch(&mut self) -> (u32, bool) {
@@ -101,7 +89,7 @@ pub(crate) mod tests {
     }
 
     impl TextIds {
-        fn at(&mut self, address: Address, memory: &Fake) -> TextId<'_> {
+        fn at(&mut self, address: Address, memory: &Fake) -> (u32, Option<&[u8]>) {
             self.name(address, |text| memory.read_text(address, text))
         }
     }
@@ -111,11 +99,8 @@ pub(crate) mod tests {
         Fake(texts.collect())
     }
 
-    fn named(id: u32, new: Option<&str>) -> TextId<'_> {
-        TextId {
-            id,
-            new: new.map(str::as_bytes),
-        }
+    fn named(id: u32, new: Option<&str>) -> (u32, Option<&[u8]>) {
+        (id, new.map(str::as_bytes))
     }
 
     #[test]
@@ -142,7 +127,7 @@ pub(crate) mod tests {
     #[test]
     fn reused_addresses_are_read_again() {
         let mut texts = TextIds::default();
-        assert_eq!(texts.at(8, &fake(&[(8, "old")])).id, 1);
+        assert_eq!(texts.at(8, &fake(&[(8, "old")])).0, 1);
         texts.next_buffer();
         assert_eq!(texts.at(8, &fake(&[(8, "new")])), named(2, Some("new")));
         texts.next_buffer();
@@ -156,7 +141,7 @@ pub(crate) mod tests {
         let count = CACHED_BYTES / TEXT_MAX + 8;
         for number in 0..count as u64 {
             let text = format!("{long}{number:08}");
-            assert!(texts.at(8, &fake(&[(8, &text)])).new.is_some());
+            assert!(texts.at(8, &fake(&[(8, &text)])).1.is_some());
             texts.addresses.clear();
         }
         assert!(texts.cached_bytes > CACHED_BYTES);
@@ -164,6 +149,6 @@ pub(crate) mod tests {
         assert_eq!(texts.cached_bytes, 0);
         let again = format!("{long}{:08}", 0);
         let last = texts.last_id;
-        assert_eq!(texts.at(8, &fake(&[(8, &again)])).id, last + 1);
+        assert_eq!(texts.at(8, &fake(&[(8, &again)])).0, last + 1);
     }
 }
