@@ -117,25 +117,8 @@ impl UserLoss {
 /// Maximum number of [`UserLoss`] rows in a report.
 const MAX_USER_LOSSES: usize = 256;
 
-/// Merges losses by user, process and kind, largest first. Beyond the maximum number of rows,
-/// losses are merged by user and kind.
+/// Sums losses by user, process and kind: the largest, largest first.
 pub fn by_user(losses: impl IntoIterator<Item = UserLoss>) -> Vec<UserLoss> {
-    const HALF: usize = MAX_USER_LOSSES / 2;
-    let mut rows = add_up(losses);
-    if rows.len() > MAX_USER_LOSSES {
-        let others = rows.split_off(HALF);
-        let of_others = others.into_iter().map(|loss| UserLoss {
-            pid: None,
-            comm: None,
-            ..loss
-        });
-        rows.extend(add_up(of_others).into_iter().take(HALF));
-    }
-    rows
-}
-
-/// Sums the counts of equal keys, largest first.
-fn add_up(losses: impl IntoIterator<Item = UserLoss>) -> Vec<UserLoss> {
     let mut sums: BTreeMap<_, UserLoss> = BTreeMap::new();
     for loss in losses.into_iter().filter(|loss| loss.count > 0) {
         let key = (loss.uid, loss.pid, loss.what.clone());
@@ -149,6 +132,7 @@ fn add_up(losses: impl IntoIterator<Item = UserLoss>) -> Vec<UserLoss> {
     }
     let mut rows: Vec<_> = sums.into_values().collect();
     rows.sort_by_key(|loss| Reverse(loss.count));
+    rows.truncate(MAX_USER_LOSSES);
     rows
 }
 
@@ -178,18 +162,6 @@ mod tests {
     }
 
     #[test]
-    fn excess_losses_are_merged_by_user() {
-        let many = (0..10_000).map(|pid| loss(pid % 3, pid + 1, u64::from(pid) + 1));
-        let rows = by_user(many);
-        assert_eq!(rows.len(), MAX_USER_LOSSES / 2 + 3);
-        let sum: u64 = rows.iter().map(|loss| loss.count).sum();
-        assert_eq!(sum, (1..=10_000).sum::<u64>());
-        assert_eq!(rows.iter().filter(|loss| loss.pid.is_none()).count(), 3);
-        let of_very_many_users = (0..10_000).map(|uid| loss(uid, 1, 1));
-        assert!(by_user(of_very_many_users).len() <= MAX_USER_LOSSES);
-    }
-
-    #[test]
     fn losses_are_known_by_their_names() {
         let lost = Lost {
             memory: 1,
@@ -213,18 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn as_many_losses_as_there_may_be_are_told_apart() {
-        let rows = |count: u32| by_user((1..=count).map(|pid| loss(1, pid, 1)));
-        let of_one = rows(256);
-        assert_eq!(of_one.len(), 256);
-        assert!(of_one.iter().all(|loss| loss.pid.is_some()));
-        let merged = rows(257);
-        assert_eq!(merged.len(), 129);
-        let others = UserLoss {
-            pid: None,
-            comm: None,
-            ..loss(1, 0, 129)
-        };
-        assert_eq!(merged.last(), Some(&others));
+    fn the_largest_losses_are_told_apart() {
+        let rows = by_user((1..=300).map(|pid| loss(1, pid, pid.into())));
+        assert_eq!(rows.len(), MAX_USER_LOSSES);
+        assert_eq!((rows[0].count, rows[255].count), (300, 45));
     }
 }
