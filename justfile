@@ -42,6 +42,7 @@ test-long *NAME:
 
 # Write the snapshots of help and text reports again.
 golden:
+    GPUPROBE_WRITE_GOLDEN=1 cargo test --locked --package gpuprobe-cuda --test functions
     GPUPROBE_WRITE_GOLDEN=1 cargo test --locked --lib help
     GPUPROBE_WRITE_GOLDEN=1 cargo test --locked --test recordings texts
 

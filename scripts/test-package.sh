@@ -108,8 +108,6 @@ test_in() {
     says "gpuprobe $version"
     expect 0 gpuprobe --help
     says "What to trace:"
-    expect 0 gpuprobe functions
-    says cudaMalloc
     expect 0 gpuprobe completions bash
     expect 2 gpuprobe --no-such-option
     expect 1 gpuprobe report /no-such-file

@@ -28,7 +28,6 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use gpuprobe_analysis::NoMatch;
-use gpuprobe_cuda::document;
 use gpuprobe_os::say;
 use gpuprobe_views::to_output;
 
@@ -83,9 +82,6 @@ enum Action {
     /// Write the reports of a recorded run again.
     #[command(hide = true)]
     Replay(replay::ReplayArgs),
-    /// List the probed functions, as a table in Markdown.
-    #[command(hide = true)]
-    Functions,
     /// Print the completion script of a shell.
     Completions(documents::CompletionArgs),
     /// Write the man pages into a folder, for packages.
@@ -120,7 +116,6 @@ pub fn main() -> ExitCode {
         Some(Action::Export(arguments)) => arguments.run(),
         Some(Action::Top(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
-        Some(Action::Functions) => print(document::markdown().as_bytes()),
         Some(Action::Completions(arguments)) => print(&arguments.script()),
         Some(Action::Man(arguments)) => arguments.run(),
         None => cli.trace.run(),

@@ -43,6 +43,8 @@ pub const KINDS: [MemKindRow; 8] = kinds! {
 
 /// Number of pinned (page-locked) host memory.
 pub const PINNED: u8 = 1;
+/// Number of device memory.
+const DEVICE: u8 = 2;
 /// Number of an unknown kind.
 pub const UNKNOWN: u8 = 7;
 
@@ -62,23 +64,12 @@ pub fn of_cupti(kind: u32) -> &'static MemKindRow {
     )
 }
 
-/// The kind in exports for `kind`.
+/// The kind in exports for `kind`: device memory has one, however it was allocated.
 pub fn of(kind: MemoryKind) -> &'static MemKindRow {
-    of_id(match kind {
-        MemoryKind::Pageable => 0,
-        MemoryKind::Pinned | MemoryKind::Registered => PINNED,
-        MemoryKind::Device
-        | MemoryKind::Pitched
-        | MemoryKind::Async
-        | MemoryKind::Vmm
-        | MemoryKind::Graph
-        | MemoryKind::Imported
-        | MemoryKind::Tensor => 2,
-        MemoryKind::Array => 3,
-        MemoryKind::Managed => 4,
-        MemoryKind::Static => 5,
-        MemoryKind::ManagedStatic => 6,
-        MemoryKind::Unknown => UNKNOWN,
+    let same = KINDS.iter().find(|row| row.kind == kind);
+    same.unwrap_or_else(|| match kind {
+        MemoryKind::Registered => of_id(PINNED),
+        _ => of_id(DEVICE),
     })
 }
 

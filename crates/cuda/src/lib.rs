@@ -4,10 +4,36 @@
 //! May use: no other crate of gpuprobe.
 //! Gives: [`FUNCTIONS`], whose row numbers are the attach cookies (a new function is a new row); names.
 
+/// Defines an enum by the names of its values.
+macro_rules! named {
+    ($(#[$about:meta])* pub enum $type:ident {
+        $($(#[$meaning:meta])* $value:ident = $name:literal,)+
+    }) => {
+        $(#[$about])*
+        pub enum $type {
+            $($(#[$meaning])* $value,)+
+        }
+
+        impl $type {
+            /// Number of values.
+            pub const COUNT: usize = [$($name),+].len();
+
+            /// All values, in the order of reports.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$value),+];
+
+            /// Name used in reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => $name,)+
+                }
+            }
+        }
+    };
+}
+
 mod abi;
 mod contexts;
 mod copies;
-pub mod document;
 mod frameworks;
 mod holders;
 pub mod kinds;
@@ -50,70 +76,32 @@ pub struct Modes {
     pub activity: bool,
 }
 
-/// Direction of a copy, by memory type of source and destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum Direction {
-    HostToDevice,
-    DeviceToHost,
-    DeviceToDevice,
-    HostToHost,
-    PeerToPeer,
-    HostToArray,
-    ArrayToHost,
-    DeviceToArray,
-    ArrayToDevice,
-    ArrayToArray,
-    /// Managed memory pages that the driver migrated.
-    UnifiedHostToDevice,
-    UnifiedDeviceToHost,
-    UnifiedDeviceToDevice,
-    /// A memset, not a copy.
-    Set,
-    Unknown,
+named! {
+    /// Direction of a copy, by memory type of source and destination.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[allow(missing_docs)]
+    pub enum Direction {
+        HostToDevice = "H2D",
+        DeviceToHost = "D2H",
+        DeviceToDevice = "D2D",
+        HostToHost = "H2H",
+        PeerToPeer = "P2P",
+        HostToArray = "H2A",
+        ArrayToHost = "A2H",
+        DeviceToArray = "D2A",
+        ArrayToDevice = "A2D",
+        ArrayToArray = "A2A",
+        /// Managed memory pages that the driver migrated.
+        UnifiedHostToDevice = "unified H2D",
+        UnifiedDeviceToHost = "unified D2H",
+        UnifiedDeviceToDevice = "unified D2D",
+        /// A memset, not a copy.
+        Set = "set",
+        Unknown = "unknown",
+    }
 }
 
 impl Direction {
-    /// All directions, in the order of reports.
-    pub const ALL: [Self; 15] = [
-        Self::HostToDevice,
-        Self::DeviceToHost,
-        Self::DeviceToDevice,
-        Self::HostToHost,
-        Self::PeerToPeer,
-        Self::HostToArray,
-        Self::ArrayToHost,
-        Self::DeviceToArray,
-        Self::ArrayToDevice,
-        Self::ArrayToArray,
-        Self::UnifiedHostToDevice,
-        Self::UnifiedDeviceToHost,
-        Self::UnifiedDeviceToDevice,
-        Self::Set,
-        Self::Unknown,
-    ];
-
-    /// Name used in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HostToDevice => "H2D",
-            Self::DeviceToHost => "D2H",
-            Self::DeviceToDevice => "D2D",
-            Self::HostToHost => "H2H",
-            Self::PeerToPeer => "P2P",
-            Self::HostToArray => "H2A",
-            Self::ArrayToHost => "A2H",
-            Self::DeviceToArray => "D2A",
-            Self::ArrayToDevice => "A2D",
-            Self::ArrayToArray => "A2A",
-            Self::UnifiedHostToDevice => "unified H2D",
-            Self::UnifiedDeviceToHost => "unified D2H",
-            Self::UnifiedDeviceToDevice => "unified D2D",
-            Self::Set => "set",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// Whether the bytes cross the link between host and GPU.
     pub const fn crosses_link(self) -> bool {
         matches!(

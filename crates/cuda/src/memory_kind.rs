@@ -2,45 +2,47 @@
 
 use std::fmt;
 
-/// Kind of the memory that a function allocates or frees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
-#[repr(u8)]
-pub enum MemoryKind {
-    /// Linear device memory without padding.
-    Device,
-    /// Device memory with rows padded to a pitch.
-    Pitched,
-    /// CUDA arrays, including mipmapped ones. Their size is computed from the descriptor.
-    Array,
-    /// Managed (unified) memory, which migrates between host and GPU.
-    Managed,
-    /// Pinned host memory, allocated by CUDA.
-    Pinned,
-    /// The program's own host memory, page-locked by CUDA.
-    Registered,
-    /// Stream-ordered memory, from a pool.
-    Async,
-    /// Physical memory of the virtual memory management API.
-    Vmm,
-    /// Static variables of modules.
-    Static,
-    /// Memory of allocation nodes of graphs.
-    Graph,
-    /// Memory of another process or API.
-    Imported,
-    /// Pageable host memory. Only nsys exports have it.
-    #[value(skip)]
-    Pageable,
-    /// Managed variables of modules. Only nsys exports have this kind; traced ones are
-    /// [`Self::Static`].
-    #[value(skip)]
-    ManagedStatic,
-    /// Unknown kind in an nsys export.
-    #[value(skip)]
-    Unknown,
-    /// A block of a framework's caching allocator, within memory of another kind.
-    #[value(skip)]
-    Tensor,
+named! {
+    /// Kind of the memory that a function allocates or frees.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum)]
+    #[repr(u8)]
+    pub enum MemoryKind {
+        /// Linear device memory without padding.
+        Device = "device",
+        /// Device memory with rows padded to a pitch.
+        Pitched = "pitched",
+        /// CUDA arrays, including mipmapped ones. Their size is computed from the descriptor.
+        Array = "array",
+        /// Managed (unified) memory, which migrates between host and GPU.
+        Managed = "managed",
+        /// Pinned host memory, allocated by CUDA.
+        Pinned = "pinned",
+        /// The program's own host memory, page-locked by CUDA.
+        Registered = "registered",
+        /// Stream-ordered memory, from a pool.
+        Async = "async",
+        /// Physical memory of the virtual memory management API.
+        Vmm = "vmm",
+        /// Static variables of modules.
+        Static = "static",
+        /// Memory of allocation nodes of graphs.
+        Graph = "graph",
+        /// Memory of another process or API.
+        Imported = "imported",
+        /// Pageable host memory. Only nsys exports have it.
+        #[value(skip)]
+        Pageable = "pageable",
+        /// Managed variables of modules. Only nsys exports have this kind; traced ones are
+        /// [`Self::Static`].
+        #[value(skip)]
+        ManagedStatic = "managed static",
+        /// Unknown kind in an nsys export.
+        #[value(skip)]
+        Unknown = "unknown",
+        /// A block of a framework's caching allocator, within memory of another kind.
+        #[value(skip)]
+        Tensor = "tensor",
+    }
 }
 
 /// Total to which memory is added.
@@ -76,28 +78,6 @@ pub enum AddressSpace {
 }
 
 impl MemoryKind {
-    /// Number of memory kinds.
-    pub const COUNT: usize = 15;
-
-    /// All kinds, in the order of reports.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Device,
-        Self::Pitched,
-        Self::Array,
-        Self::Managed,
-        Self::Pinned,
-        Self::Registered,
-        Self::Async,
-        Self::Vmm,
-        Self::Static,
-        Self::Graph,
-        Self::Imported,
-        Self::Pageable,
-        Self::ManagedStatic,
-        Self::Unknown,
-        Self::Tensor,
-    ];
-
     /// Whether traced functions allocate the kind. The other kinds occur only in exports, or are
     /// tensors, which are parts of other allocations.
     pub const fn is_traced(self) -> bool {
@@ -105,27 +85,6 @@ impl MemoryKind {
             self,
             Self::Pageable | Self::ManagedStatic | Self::Unknown | Self::Tensor
         )
-    }
-
-    /// Name used in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Pitched => "pitched",
-            Self::Array => "array",
-            Self::Managed => "managed",
-            Self::Pinned => "pinned",
-            Self::Registered => "registered",
-            Self::Async => "async",
-            Self::Vmm => "vmm",
-            Self::Static => "static",
-            Self::Graph => "graph",
-            Self::Imported => "imported",
-            Self::Pageable => "pageable",
-            Self::ManagedStatic => "managed static",
-            Self::Unknown => "unknown",
-            Self::Tensor => "tensor",
-        }
     }
 
     /// Total to which the kind is added, unless a handle or a pool places it in host memory.

@@ -184,13 +184,6 @@ pub mod domain {
     pub const RUNTIME: u32 = 2;
 }
 
-/// The values of `CUpti_ActivityComputeApiKind`.
-pub const COMPUTE_APIS: Enumeration = enumeration! { "" ""
-    0 "" "" ["UNKNOWN"];
-    1 "" "" ["CUDA"];
-    2 "" "" ["CUDA_MPS"];
-};
-
 /// `CUpti_ActivityObjectKind`; the labels are the names in `GPUPROBE_NAMES`.
 pub const OBJECTS: Enumeration = enumeration! { "" ""
     0 "" "unknown" ["object"];

@@ -38,11 +38,6 @@ impl EntryValue {
         }
     }
 
-    /// 32-bit integer argument `index`.
-    pub const fn argument32(index: u8) -> Self {
-        Self::argument(index).bits32()
-    }
-
     /// The same value, truncated to its lower 32 bits.
     pub const fn bits32(self) -> Self {
         Self { bits: 32, ..self }

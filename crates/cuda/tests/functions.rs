@@ -1,11 +1,14 @@
-//! The function table as Markdown.
+//! The function table in `docs/functions.md`.
+
+#![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
+use std::fs;
 
-use super::{CopyDirectionSource, Direction, FUNCTIONS, Function, Op};
+use gpuprobe_cuda::{CopyDirectionSource, Direction, FUNCTIONS, Function, Op};
 
 /// A Markdown table of all traced functions, by operation and exporting library.
-pub fn markdown() -> String {
+fn markdown() -> String {
     let mut groups: Vec<(String, [Vec<String>; 3])> = Vec::new();
     for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
         let title = title(function);
@@ -113,17 +116,16 @@ fn title(function: &Function) -> String {
     }
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_chapter_of_functions_has_this_table() {
-        // After a change: cargo run -- functions, between the two marks of docs/functions.md.
-        let chapter = include_str!("../../../docs/functions.md");
-        let (_, rest) = chapter.split_once("<!-- functions -->\n").unwrap();
-        let (table, _) = rest.split_once("<!-- end of functions -->").unwrap();
-        assert_eq!(table.trim(), markdown().trim());
+#[test]
+fn the_chapter_of_functions_has_this_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/functions.md");
+    let (begin, end) = ("<!-- functions -->\n", "<!-- end of functions -->");
+    let chapter = fs::read_to_string(path).unwrap();
+    let (before, rest) = chapter.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    let expected = [before, begin, &markdown(), end, after].concat();
+    if std::env::var_os("GPUPROBE_WRITE_GOLDEN").is_some() {
+        fs::write(path, &expected).unwrap();
     }
+    assert_eq!(chapter, expected, "`just golden` writes it");
 }
