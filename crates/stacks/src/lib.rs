@@ -5,7 +5,6 @@
 //! Gives: locations ([`AddressSpaces`], [`paths`]) and frames; files are parsed by a process ([`helper`], [`program`]).
 
 pub mod allocators;
-mod cache;
 pub mod cuda;
 pub mod elf;
 mod elf_file;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
@@ -19,7 +20,6 @@ use serde::de::DeserializeOwned;
 use super::files::NumberedFile;
 use super::protocol::{Request, decoded, encoded};
 use super::{ALL_ARE_TRUSTED, ARGUMENT, Lane, Role};
-use crate::cache::Cache;
 use gpuprobe_os::channel::{Channel, ChannelMessage};
 use gpuprobe_os::{mounts, proc};
 
@@ -87,7 +87,7 @@ pub(super) struct Helper {
     /// By [`Lane`].
     connections: [Mutex<Connection>; 2],
     /// What is not asked for again.
-    denylist: Mutex<Cache<Subject, ()>>,
+    denylist: Mutex<LruCache<Subject, ()>>,
 }
 
 /// A lane, as it is used by one who asks at a time.
@@ -110,7 +110,7 @@ impl Helper {
             host,
             current: Mutex::default(),
             connections: Default::default(),
-            denylist: Mutex::new(Cache::new(MAX_DENIED, u64::MAX)),
+            denylist: Mutex::new(LruCache::unbounded()),
         };
         let _ = helper.process();
         Arc::new(helper)
@@ -129,8 +129,10 @@ impl Helper {
     pub(super) fn deny(&self, subject: Subject, message: Arguments<'_>) {
         if self.permits(&subject) {
             let mut denylist = lock(&self.denylist);
-            denylist.make_room(0);
-            denylist.insert(subject, 0, ());
+            denylist.put(subject, ());
+            if denylist.len() > MAX_DENIED {
+                denylist.pop_lru();
+            }
             tracing::warn!("{message}");
         }
     }

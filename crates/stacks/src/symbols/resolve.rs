@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
+
 use super::debug_file::DebugFileSearch;
 use super::demangle::{NAME_LIMIT, beginning};
 use super::{ResolvedFrames, SymbolRequest};
 use crate::Module;
-use crate::cache::Cache;
 use crate::helper::{
     Failure, FileReader, NumberedFile, Opener, Request, SymbolName, Wanted, WantedNames,
 };
@@ -28,8 +29,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Symbolizer {
     reader: FileReader,
     opener: Opener,
-    of_modules: Cache<ModuleId, SymbolSources>,
-    maps: Cache<u32, NumberedFile>,
+    of_modules: LruCache<ModuleId, SymbolSources>,
+    maps: LruCache<u32, NumberedFile>,
     /// The process whose map was looked for last.
     looked_for: Option<(u32, Instant)>,
 }
@@ -50,8 +51,8 @@ impl Symbolizer {
         Self {
             reader,
             opener,
-            of_modules: Cache::new(MODULES_LIMIT, u64::MAX),
-            maps: Cache::new(MAPS_LIMIT, u64::MAX),
+            of_modules: LruCache::unbounded(),
+            maps: LruCache::unbounded(),
             looked_for: None,
         }
     }
@@ -74,15 +75,17 @@ impl Symbolizer {
             module: module.clone(),
             has_details: true,
         };
-        while let Some(displaced) = self.of_modules.displaced(0, Duration::ZERO) {
+        self.of_modules.put(module.id, sources);
+        if self.of_modules.len() > MODULES_LIMIT
+            && let Some((_, displaced)) = self.of_modules.pop_lru()
+        {
             self.close_files(&displaced);
         }
-        self.of_modules.insert(module.id, 0, sources);
     }
 
     /// Nobody has the file of this module mapped any more: it is not to be kept open.
     pub fn close(&mut self, module: ModuleId) {
-        if let Some(sources) = self.of_modules.remove(&module) {
+        if let Some(sources) = self.of_modules.pop(&module) {
             self.close_files(&sources);
         }
     }
@@ -108,15 +111,17 @@ impl Symbolizer {
         let known = self.maps.get(&pid).and_then(|known| identity(&known.file));
         if known != identity(&file.file) {
             self.close_perf_map(pid);
-            while let Some(displaced) = self.maps.displaced(0, Duration::ZERO) {
+            self.maps.put(pid, file);
+            if self.maps.len() > MAPS_LIMIT
+                && let Some((_, displaced)) = self.maps.pop_lru()
+            {
                 self.reader.close(&displaced);
             }
-            self.maps.insert(pid, 0, file);
         }
     }
 
     fn close_perf_map(&mut self, pid: u32) {
-        if let Some(map) = self.maps.remove(&pid) {
+        if let Some(map) = self.maps.pop(&pid) {
             self.reader.close(&map);
         }
     }
@@ -191,7 +196,7 @@ impl Symbolizer {
     /// Requests the functions at an address of a module, with debug information, or without it if reading
     /// it fails.
     fn look_up(&mut self, id: ModuleId, address: u64) -> Option<Vec<SymbolName>> {
-        let sources = self.of_modules.get(&id)?;
+        let sources = self.of_modules.get_mut(&id)?;
         let [Some(own), debug, supplement] = &sources.files else {
             return None;
         };
