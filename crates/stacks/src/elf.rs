@@ -19,6 +19,10 @@ const NATIVE: Machine = if cfg!(target_arch = "aarch64") {
     elf::EM_X86_64
 };
 
+/// Loadable segments of a file that are read, and bytes of its build id, as they are kept for all files.
+const MAX_SEGMENTS: usize = 100;
+const MAX_BUILD_ID: usize = 64;
+
 /// Reason why an ELF file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
@@ -75,7 +79,7 @@ pub struct Segments(Vec<LoadSegment>);
 impl Segments {
     fn of(headers: &[ProgramHeader64<LittleEndian>]) -> Self {
         let loaded = headers.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD);
-        Self(loaded.map(LoadSegment::of).collect())
+        Self(loaded.take(MAX_SEGMENTS).map(LoadSegment::of).collect())
     }
 
     /// The segments with the flag `PF_X`, which contain code.
@@ -112,11 +116,6 @@ impl Segments {
             let offset = segment.offset.checked_add(distance)?;
             (left > 0).then_some((offset, left))
         })
-    }
-
-    /// Size in memory, in bytes.
-    pub(crate) fn size(&self) -> usize {
-        size_of_val(self.0.as_slice())
     }
 }
 
@@ -191,11 +190,6 @@ impl Headers {
         tables.fold(0, |sum, table| sum.saturating_add(table.size))
     }
 
-    /// Size in memory, in bytes.
-    pub(crate) fn size(&self) -> usize {
-        self.segments.size() + self.build_id.as_ref().map_or(0, Vec::len)
-    }
-
     /// The section with this name.
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
@@ -221,7 +215,7 @@ fn build_id(notes: &ProgramHeader64<LittleEndian>, file: &[u8]) -> Option<Vec<u8
     let mut notes = notes.notes(LE, file).ok()??;
     while let Ok(Some(note)) = notes.next() {
         if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
-            return Some(note.desc().to_vec()).filter(|id| !id.is_empty());
+            return Some(note.desc().to_vec()).filter(|id| (1..=MAX_BUILD_ID).contains(&id.len()));
         }
     }
     None

@@ -7,14 +7,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::elf::{Headers, Refusal};
-use super::helper::{FileReader, FileVersion, NumberedFile};
+use super::helper::{FileReader, NumberedFile};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;
 use gpuprobe_os::regular::{open_mapped, open_regular_in_root};
-
-/// Bytes of headers, which are kept for all files: those of a library with a hundred segments.
-const MAX_HEADER_BYTES: usize = 4096;
 
 /// A file with mapped code.
 #[derive(Clone, Debug)]
@@ -26,10 +23,8 @@ pub struct Module {
     /// A process that has or had it mapped.
     pub pid: u32,
     pub(super) file: Option<NumberedFile>,
-    /// The file as it was when it was opened; also when it is not open any more.
-    pub(super) origin: Option<FileVersion>,
-    pub(super) contents: Option<(u64, i64, i64)>,
-    pub(super) headers: Result<Headers, Refusal>,
+    contents: Option<(u64, i64, i64)>,
+    headers: Result<Headers, Refusal>,
 }
 
 impl Module {
@@ -41,20 +36,14 @@ impl Module {
         file: Option<NumberedFile>,
         reader: &FileReader,
     ) -> Self {
-        let damaged = |why: &'static str| Refusal::Damaged(why.into());
-        let headers = file.as_ref().ok_or_else(|| damaged("it cannot be opened"));
-        let headers = headers.and_then(|file| reader.headers(file));
-        let is_sane = |headers: &Headers| headers.size() <= MAX_HEADER_BYTES;
+        let unopened = || Refusal::Damaged("it cannot be opened".into());
+        let headers = file.as_ref().ok_or_else(unopened);
         Self {
             id,
             path,
             pid,
-            headers: headers.and_then(|headers| match is_sane(&headers) {
-                true => Ok(headers),
-                false => Err(damaged("it has too many segments")),
-            }),
+            headers: headers.and_then(|file| reader.headers(file)),
             contents: file.as_ref().and_then(|file| contents(&file.file)),
-            origin: file.as_ref().map(|file| file.origin.clone()),
             file,
         }
     }
@@ -164,10 +153,6 @@ mod tests {
         assert!(!found.is_current());
         let absent = module(&folder.path().join("none"));
         assert!(absent.file().is_none() && absent.headers().is_err() && !absent.is_current());
-        // No file has so many segments.
-        let many = (0..200).fold(sample(), |sample, n| sample.data(0x2000 * n, &[0]));
-        std::fs::write(&path, many.bytes()).unwrap();
-        assert!(module(&path).headers().is_err());
     }
 
     #[test]

@@ -10,10 +10,8 @@ use super::module::{Module, open};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
 
-/// Modules that are known at once. Code in further ones has no names.
-const MAX_MODULES: usize = 1 << 16;
-/// Files that are kept open, at most.
-const MAX_OPEN: u64 = 16384;
+/// Modules, whose files are kept open, at most. Code in further ones has no names.
+const MAX_MODULES: u64 = 16384;
 
 /// All modules of a run.
 #[derive(Debug)]
@@ -26,17 +24,7 @@ pub(super) struct Modules {
     reader: FileReader,
     /// Those that were in no use when it was last looked for files to close.
     unused: HashSet<ModuleId>,
-    open: u64,
-    may_open: u64,
-    max_modules: usize,
-    is_reported: bool,
-}
-
-#[cfg(test)]
-impl Default for Modules {
-    fn default() -> Self {
-        Self::new(FileReader::default())
-    }
+    max_modules: u64,
 }
 
 impl Modules {
@@ -50,10 +38,7 @@ impl Modules {
             newest: HashMap::new(),
             reader,
             unused: HashSet::new(),
-            open: 0,
-            may_open: limit.min(MAX_OPEN),
-            max_modules: MAX_MODULES,
-            is_reported: false,
+            max_modules: limit.min(MAX_MODULES),
         }
     }
 
@@ -68,72 +53,44 @@ impl Modules {
         let key = (map.device, map.inode);
         let newest = self.newest.get(&key).and_then(|id| self.get(*id));
         // The number of a deleted file may be given to another, but not while we have it open.
-        if let Some(module) = newest.as_ref().filter(|module| module.is_current()) {
-            return Some(Arc::clone(module));
+        if newest.as_ref().is_some_and(|module| module.is_current()) {
+            return newest;
         }
-        let file = (self.open < self.may_open).then(|| open(pid, map));
-        let known_as = newest.as_ref().map_or(path, |module| &module.path);
-        let file = file
-            .flatten()
-            .and_then(|file| NumberedFile::new(file, known_as));
-        let origin = file.as_ref().map(|file| &file.origin);
-        let is_same = |module: &&Arc<Module>| match origin {
-            Some(_) => module.file.is_none() && module.origin.as_ref() == origin,
-            // What cannot be opened, for the process has ended, may be opened through another.
-            None => module.origin.is_none() && module.path == path,
-        };
-        let module = match newest.as_ref().filter(is_same) {
-            Some(module) => Module {
-                pid,
-                file,
-                ..Module::clone(module)
-            },
-            None if self.all.len() >= self.max_modules => {
-                if !std::mem::replace(&mut self.is_reported, true) {
-                    tracing::warn!(
-                        "too many libraries: some functions in call stacks have no names"
-                    );
-                }
-                return None;
-            }
-            None => {
-                let id = ModuleId(self.count);
-                self.count = self.count.checked_add(1)?;
-                Module::new(id, (pid, path.to_owned()), file, &self.reader)
-            }
-        };
-        self.open += u64::from(module.file.is_some());
-        self.newest.insert(key, module.id);
+        if self.all.len() as u64 >= self.max_modules {
+            tracing::debug!(
+                "too many libraries: those of {} have no names",
+                path.display()
+            );
+            return None;
+        }
+        let file = open(pid, map).and_then(|file| NumberedFile::new(file, path));
+        // What cannot be opened, for the process has ended, may be opened through another.
+        let is_same = |module: &Module| module.file.is_none() && module.path == path;
+        if file.is_none() && newest.as_deref().is_some_and(is_same) {
+            return newest;
+        }
+        let id = ModuleId(self.count);
+        self.count = self.count.checked_add(1)?;
+        let module = Module::new(id, (pid, path.to_owned()), file, &self.reader);
         let module = Arc::new(module);
-        self.all.insert(module.id, Arc::clone(&module));
+        self.newest.insert(key, id);
+        self.all.insert(id, Arc::clone(&module));
         Some(module)
     }
 
-    /// Closes the files that are not among the `mapped` ones, nor were when this was last called: they may be of a
-    /// container that has ended. Who maps one of these again finds the same module. Gives those whose files were
-    /// closed. If there are many modules, those without a file are forgotten: functions in them that have not been
-    /// named by now will not be.
+    /// Forgets modules that are not among the `mapped` ones, nor were when this was last called, and closes their
+    /// files: they may be of a container that has ended. Gives these.
     pub(super) fn close_unused(&mut self, mapped: &HashSet<ModuleId>) -> Vec<ModuleId> {
-        let open = self.all.values().filter(|module| module.file.is_some());
-        let unused = open
-            .map(|module| module.id)
-            .filter(|id| !mapped.contains(id));
-        let unused: HashSet<_> = unused.collect();
-        let closed: Vec<_> = unused.intersection(&self.unused).copied().collect();
-        self.unused = unused;
+        let unused = self.all.keys().filter(|id| !mapped.contains(id)).copied();
+        let before = std::mem::replace(&mut self.unused, unused.collect());
+        let closed: Vec<_> = before.intersection(&self.unused).copied().collect();
         for id in &closed {
-            let module = self.all.get_mut(id).map(Arc::make_mut);
-            if let Some(file) = module.and_then(|module| module.file.take()) {
-                self.reader.close(&file);
-                self.open -= 1;
+            let module = self.all.remove(id);
+            if let Some(file) = module.as_ref().and_then(|module| module.numbered()) {
+                self.reader.close(file);
             }
         }
-        if self.all.len() > self.max_modules / 2 {
-            let is_used =
-                |id: &ModuleId, module: &Module| module.file.is_some() || mapped.contains(id);
-            self.all.retain(|id, module| is_used(id, module));
-            self.newest.retain(|_, id| self.all.contains_key(id));
-        }
+        self.newest.retain(|_, id| self.all.contains_key(id));
         closed
     }
 

@@ -207,14 +207,14 @@ impl AddressSpaces {
     /// The location of `address`. If it is in no mapping they are read again, a limited number of times.
     pub fn locate(&mut self, pid: u32, address: u64) -> Location {
         let located = self.find(pid, address, address);
-        located.map_or_else(|| nowhere(address), |(location, _)| location)
+        located.unwrap_or_else(|| nowhere(address))
     }
 
     /// The location of a call that returns to `address`. The call may be the last instruction of its
     /// mapping, so the byte before `address` is looked up.
     pub fn locate_caller(&mut self, pid: u32, address: u64) -> Location {
         let located = self.find(pid, address, address.wrapping_sub(1));
-        located.map_or_else(|| nowhere(address), |(location, _)| location)
+        located.unwrap_or_else(|| nowhere(address))
     }
 
     /// Unwinds a copied stack of process `pid`.
@@ -235,8 +235,8 @@ impl AddressSpaces {
 
     /// The file of the code at `address`, and the file offset, in the last snapshot.
     pub(crate) fn code_at(&self, pid: u32, address: u64) -> Option<(Arc<Module>, u64)> {
-        let (location, module) = self.processes.get(&pid)?.find(address, address)?;
-        Some((module?, location.offset))
+        let location = self.processes.get(&pid)?.find(address, address)?;
+        Some((self.module(location.module?)?, location.offset))
     }
 
     /// The virtual address in the file of the byte before a return address.
@@ -251,22 +251,12 @@ impl AddressSpaces {
         self.modules.get(id)
     }
 
-    /// The location of `address`, and the module at `lookup`.
-    fn find(
-        &mut self,
-        pid: u32,
-        address: u64,
-        lookup: u64,
-    ) -> Option<(Location, Option<Arc<Module>>)> {
-        let found = self
-            .processes
-            .get(&pid)
-            .and_then(|s| s.find(address, lookup));
-        if found.is_some() {
+    /// The location of `address`, in the mapping at `lookup`.
+    fn find(&mut self, pid: u32, address: u64, lookup: u64) -> Option<Location> {
+        let space = self.processes.entry(pid).or_default();
+        let found = space.find(address, lookup);
+        if found.is_some() || !space.may_read(lookup) {
             return found;
-        }
-        if !self.processes.entry(pid).or_default().may_read(lookup) {
-            return None;
         }
         self.refresh(pid);
         self.processes.get(&pid)?.find(address, lookup)
@@ -304,8 +294,7 @@ struct UnwoundProcess<'a> {
 
 impl ProcessCode for UnwoundProcess<'_> {
     fn place(&mut self, address: u64, lookup: u64) -> Option<Location> {
-        let (location, _) = self.spaces.find(self.pid, address, lookup)?;
-        Some(location)
+        self.spaces.find(self.pid, address, lookup)
     }
 
     fn rule(&mut self, lookup: u64, has_called: bool) -> Option<Arc<UnwindRule>> {
@@ -337,7 +326,7 @@ impl CodeSpace {
         (address < range.end).then_some(range)
     }
 
-    fn find(&self, address: u64, lookup: u64) -> Option<(Location, Option<Arc<Module>>)> {
+    fn find(&self, address: u64, lookup: u64) -> Option<Location> {
         let range = self.range(lookup)?;
         let mut location = nowhere(address);
         if let Some(module) = &range.module {
@@ -345,7 +334,7 @@ impl CodeSpace {
             location.module = Some(module.id);
             location.offset = range.offset.wrapping_add(distance);
         }
-        Some((location, range.module.clone()))
+        Some(location)
     }
 }
 

@@ -13,8 +13,8 @@ pub(crate) mod protocol;
 
 pub(crate) use client::Failure;
 pub use client::HelperHost;
+pub(crate) use files::NumberedFile;
 pub use files::{FileReader, NotNow};
-pub(crate) use files::{FileVersion, NumberedFile};
 pub use processes::{Opener, ProcessMemory, ProcessReader};
 pub(crate) use protocol::{DebugLinks, Request, SymbolName, WantedNames};
 pub use protocol::{InspectedProcess, Wanted};
