@@ -1,88 +1,79 @@
 //! Frames of allocators. They are the same for all allocations that a program makes through the allocator,
 //! and so do not identify the call site.
 
-use super::cuda::{file_name, is_own};
+use super::cuda::{begins_with, file_name, is_own};
 use gpuprobe_model::stack::{Frame, Language};
 
-/// Prefixes of allocator functions, by library.
-const FUNCTIONS: &[(&str, &[&str])] = &[
-    (
-        "PyTorch",
-        &[
-            "c10::",
-            "at::detail::",
-            "at::TensorIterator",
-            "at::native::empty",
-            "at::_ops::empty",
-            "at::native::new_empty",
-            "at::_ops::new_empty",
-            "at::native::resize_",
-            "at::empty",
-            "at::cuda::",
-            "at::(anonymous namespace)::",
-            "torch::cuda::CUDAPluggableAllocator",
-            "torch::autograd::VariableType::(anonymous namespace)::empty",
-        ],
-    ),
-    (
-        "RMM",
-        &["rmm::", "__pyx_f_3rmm", "__pyx_pw_3rmm", "__pyx_pf_3rmm"],
-    ),
-    (
-        "CuPy",
-        &[
-            "__pyx_f_4cupy_4cuda_6memory",
-            "__pyx_pw_4cupy_4cuda_6memory",
-            "__pyx_pf_4cupy_4cuda_6memory",
-        ],
-    ),
-    (
-        "TensorFlow and XLA",
-        &[
-            "tsl::",
-            "tensorflow::BFCAllocator",
-            "tensorflow::GPU",
-            "stream_executor::",
-            "xla::TfAllocatorAdapter",
-            "xla::LocalDeviceState",
-            "xla::StreamExecutor",
-            "se::",
-        ],
-    ),
-    (
-        "ONNX Runtime",
-        &[
-            "onnxruntime::CUDAAllocator",
-            "onnxruntime::BFCArena",
-            "onnxruntime::IAllocator",
-        ],
-    ),
-    ("Paddle", &["paddle::memory::"]),
-    ("Thrust and CUB", &["thrust::", "cub::"]),
-    ("Kokkos", &["Kokkos::Impl::", "Kokkos::Cuda"]),
-    ("AMReX", &["amrex::Arena", "amrex::CArena"]),
-    ("Umpire", &["umpire::"]),
-    ("OpenCV", &["cv::cuda::GpuMat::"]),
-    (
-        "ggml",
-        &[
-            "ggml_cuda_device_malloc",
-            "ggml_cuda_pool",
-            "ggml_backend_cuda_buffer_type_alloc",
-        ],
-    ),
-    (
-        "NCCL",
-        &["ncclCudaMalloc", "ncclCuMemAlloc", "ncclCudaCalloc"],
-    ),
-    (
-        "the C++ library",
-        &["operator new", "std::", "__gnu_cxx::", "void* operator new"],
-    ),
-    (
-        "Rust's library",
-        &["alloc::", "<alloc::", "core::", "<core::", "std::"],
-    ),
+/// Prefixes of allocator functions.
+const FUNCTIONS: &[&str] = &[
+    // PyTorch.
+    "c10::",
+    "at::detail::",
+    "at::TensorIterator",
+    "at::native::empty",
+    "at::_ops::empty",
+    "at::native::new_empty",
+    "at::_ops::new_empty",
+    "at::native::resize_",
+    "at::empty",
+    "at::cuda::",
+    "at::(anonymous namespace)::",
+    "torch::cuda::CUDAPluggableAllocator",
+    "torch::autograd::VariableType::(anonymous namespace)::empty",
+    // RMM.
+    "rmm::",
+    "__pyx_f_3rmm",
+    "__pyx_pw_3rmm",
+    "__pyx_pf_3rmm",
+    // CuPy.
+    "__pyx_f_4cupy_4cuda_6memory",
+    "__pyx_pw_4cupy_4cuda_6memory",
+    "__pyx_pf_4cupy_4cuda_6memory",
+    // TensorFlow and XLA.
+    "tsl::",
+    "tensorflow::BFCAllocator",
+    "tensorflow::GPU",
+    "stream_executor::",
+    "xla::TfAllocatorAdapter",
+    "xla::LocalDeviceState",
+    "xla::StreamExecutor",
+    "se::",
+    // ONNX Runtime.
+    "onnxruntime::CUDAAllocator",
+    "onnxruntime::BFCArena",
+    "onnxruntime::IAllocator",
+    // Paddle.
+    "paddle::memory::",
+    // Thrust and CUB.
+    "thrust::",
+    "cub::",
+    // Kokkos.
+    "Kokkos::Impl::",
+    "Kokkos::Cuda",
+    // AMReX.
+    "amrex::Arena",
+    "amrex::CArena",
+    // Umpire.
+    "umpire::",
+    // OpenCV.
+    "cv::cuda::GpuMat::",
+    // ggml.
+    "ggml_cuda_device_malloc",
+    "ggml_cuda_pool",
+    "ggml_backend_cuda_buffer_type_alloc",
+    // NCCL.
+    "ncclCudaMalloc",
+    "ncclCuMemAlloc",
+    "ncclCudaCalloc",
+    // the C++ library.
+    "operator new",
+    "std::",
+    "__gnu_cxx::",
+    // Rust's library.
+    "alloc::",
+    "<alloc::",
+    "core::",
+    "<core::",
 ];
 
 /// Prefixes of the names of libraries that are allocators as a whole.
@@ -106,14 +97,12 @@ const BELOW: &[&str] = &[
 
 /// Whether a frame belongs to a known allocator instead of its caller.
 pub fn is_allocator(function: &str, module: &str) -> bool {
-    let name = without_return_type(function);
-    let begins = |begin: &&str| name.starts_with(begin);
-    is_allocator_file(module) || FUNCTIONS.iter().any(|(_, names)| names.iter().any(begins))
+    is_allocator_file(module) || begins_with(without_return_type(function), FUNCTIONS)
 }
 
 /// Whether a library is an allocator as a whole.
 pub(crate) fn is_allocator_file(module: &str) -> bool {
-    FILES.iter().any(|file| file_name(module).starts_with(file))
+    begins_with(file_name(module), FILES)
 }
 
 /// The index of the first frame that is neither CUDA's nor an allocator's; `None` if there is none.

@@ -25,17 +25,15 @@ const HEADERS: &[&str] = &["cuda_runtime.h", "cuda_runtime_api.h"];
 
 /// Whether a frame with this function, library and source file is CUDA's.
 pub fn is_cuda(function: &str, module: &str, source: Option<&str>) -> bool {
-    let begins = |name: &str, list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
     is_own_file(module)
-        || begins(function, INTERNAL)
+        || begins_with(function, INTERNAL)
         || source.is_some_and(|source| HEADERS.contains(&file_name(source)))
         || FUNCTIONS.iter().any(|known| known.symbol == function)
 }
 
 /// Whether a library is CUDA's.
 pub(crate) fn is_own_file(module: &str) -> bool {
-    let file = file_name(module);
-    LIBRARIES.iter().any(|begin| file.starts_with(begin))
+    begins_with(file_name(module), LIBRARIES)
 }
 
 /// Whether a frame is CUDA's; a Python frame never is, whatever its name.
@@ -48,6 +46,13 @@ pub fn is_own(frame: &Frame) -> bool {
 pub fn own_frames<T>(frames: &[T], is_own: impl Fn(&T) -> bool) -> usize {
     let own = frames.iter().take_while(|frame| is_own(frame)).count();
     if own == frames.len() { 0 } else { own }
+}
+
+/// Whether `text` begins with one of these.
+pub(crate) fn begins_with(text: &str, beginnings: &[&str]) -> bool {
+    beginnings
+        .iter()
+        .any(|beginning| text.starts_with(beginning))
 }
 
 /// The part of `path` after the last slash.

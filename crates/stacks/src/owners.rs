@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::allocators;
-use crate::cuda::{self, file_name};
+use crate::cuda::{self, begins_with, file_name};
 use crate::python::origin::FileOrigin;
 
 /// Role of a file of code in a call path from the owner to the driver.
@@ -36,21 +36,16 @@ const SYSTEM: [&str; 12] = [
     "ld-musl",
 ];
 
-/// Files that form one library: the name of the family, and prefixes of the files.
-const FAMILIES: [(&str, &[&str]); 6] = [
-    ("libtorch", &["libtorch_", "libc10"]),
-    ("libcublas", &["libcublas"]),
-    ("libcudnn", &["libcudnn_"]),
-    ("libcusolver", &["libcusolver"]),
-    ("libtensorflow", &["libtensorflow"]),
-    (PYTHON, &["libpython", "python3"]),
-];
-
-/// Python packages with extension modules of a family.
-const PACKAGES: [(&str, &str); 3] = [
-    ("torch", "libtorch"),
-    ("tensorflow", "libtensorflow"),
-    ("cupy_backends", "cupy"),
+/// Files that form one library: the name of the family, prefixes of the files, and the Python package whose extension
+/// modules are of it.
+const FAMILIES: [(&str, &[&str], &str); 7] = [
+    ("libtorch", &["libtorch_", "libc10"], "torch"),
+    ("libcublas", &["libcublas"], ""),
+    ("libcudnn", &["libcudnn_"], ""),
+    ("libcusolver", &["libcusolver"], ""),
+    ("libtensorflow", &["libtensorflow"], "tensorflow"),
+    ("cupy", &[], "cupy_backends"),
+    (PYTHON, &["libpython", "python3"], ""),
 ];
 
 /// The role of the file at `path`, which may be marked as deleted, or be no file (`[jit]`).
@@ -58,8 +53,8 @@ pub fn role(path: &str) -> CodeRole<'_> {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let file = file_name(path);
     let is_file = !file.is_empty() && !path.starts_with('[');
-    let is_system = SYSTEM.iter().any(|begin| file.starts_with(begin));
-    let is_between = is_system || cuda::is_own_file(path) || path.contains("/lib-dynload/");
+    let is_own = begins_with(file, &SYSTEM) || cuda::is_own_file(path);
+    let is_between = is_own || path.contains("/lib-dynload/");
     if !is_file || is_between {
         return CodeRole::PassThrough;
     }
@@ -92,12 +87,12 @@ fn family<'a>(path: &'a str, stem: &'a str) -> Cow<'a, str> {
         let FileOrigin::Package(package, _) = FileOrigin::of(path) else {
             return module.into();
         };
-        let known = PACKAGES.iter().find(|(name, _)| *name == package);
-        return known.map_or(package, |(_, family)| family).into();
+        let known = FAMILIES.iter().find(|(.., name)| *name == package);
+        return known.map_or(package, |(family, ..)| family).into();
     }
-    let is_of = |begins: &[&str]| begins.iter().any(|begin| stem.starts_with(begin));
-    let known = FAMILIES.iter().find(|(_, begins)| is_of(begins));
-    known.map_or(stem, |(family, _)| family).into()
+    let mut all = FAMILIES.iter();
+    let known = all.find(|(_, files, _)| begins_with(stem, files));
+    known.map_or(stem, |(family, ..)| family).into()
 }
 
 #[cfg(test)]
