@@ -148,7 +148,10 @@ impl Run<'_> {
                 }
             }
             if self.reading.rings.has_ticked() {
-                self.keep_up()?;
+                self.reading.keep_up()?;
+                if let Some(top) = &mut self.top {
+                    top.serve(&mut self.reading, &mut self.snapshots)?;
+                }
                 if self.is_over() {
                     return Ok(None);
                 }
@@ -158,15 +161,6 @@ impl Run<'_> {
                 return Ok(None);
             }
         }
-    }
-
-    /// Does the periodic work.
-    fn keep_up(&mut self) -> Result<()> {
-        self.reading.keep_up()?;
-        if let Some(top) = &mut self.top {
-            top.serve(&mut self.reading, &mut self.snapshots)?;
-        }
-        Ok(())
     }
 
     fn write_lines(&mut self) -> Result<()> {
@@ -213,10 +207,9 @@ impl Run<'_> {
             return Ok(false);
         }
         let options = self.snapshots.options(&self.reading, is_final);
-        let wait = if is_final {
-            NAMES_FOR_LAST
-        } else {
-            NAMES_FOR_ONE
+        let wait = match is_final {
+            true => NAMES_FOR_LAST,
+            false => NAMES_FOR_ONE,
         };
         let (snapshots, reading) = (&mut self.snapshots, &mut self.reading);
         let report = snapshots.snapshot(reading, &options, wait, None)?;
@@ -272,10 +265,9 @@ impl Run<'_> {
         self.reading.follow()?;
         self.reading.announced.announce_new(&self.reading.tracer);
         let is_reported = !self.output.is_closed && self.served.is_none();
-        let reported = if is_reported {
-            self.report(true)
-        } else {
-            Ok(false)
+        let reported = match is_reported {
+            true => self.report(true),
+            false => Ok(false),
         };
         // The last read may have settled an incident.
         self.reading.tell_incidents(true);
@@ -356,12 +348,11 @@ impl Run<'_> {
         self.reading.sink.input_recorder.finish();
         // The rest may not have found room.
         let is_recorded = !self.has_stopped_recording();
-        self.reading.tracer.detach();
-        // A stop signal in flight has arrived now.
-        self.reading.resume_held();
-        drop(self.guard.take());
+        let hooks = self.reading.incidents.hooks.take();
+        drop(self.reading);
+        drop(self.guard);
         // Only the exit status is outstanding, so hooks may take their time.
-        drop(self.reading.incidents.hooks.take());
+        drop(hooks);
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,
