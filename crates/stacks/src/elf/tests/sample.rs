@@ -5,7 +5,7 @@ use object::elf;
 use crate::elf_file::ElfFile;
 
 /// File offset of what follows the program headers.
-const BODY: u64 = 0x1000;
+const BODY: u64 = 0x4000;
 const HEADER_BYTES: u16 = 64;
 const SEGMENT_BYTES: u16 = 56;
 const SECTION_BYTES: u16 = 64;
