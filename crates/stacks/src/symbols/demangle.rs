@@ -1,7 +1,7 @@
 //! Demangling with a limit: a few bytes of a mangled name can expand to gigabytes.
 
 use std::cell::RefCell;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use gpuprobe_model::memo::NameMemo;
 
@@ -14,34 +14,25 @@ pub(crate) const NAME_LIMIT: usize = 4096;
 /// Maximum length of a mangled name; demangling takes a multiple of it in memory.
 const MANGLED_LIMIT: usize = 1 << 20;
 
-/// A buffer that keeps the beginning of a text.
-struct Beginning {
+/// A text that is not written any further once it is longer than its limit.
+struct LimitedText {
     text: String,
     limit: usize,
-    is_cut: bool,
 }
 
-impl Beginning {
-    /// The beginning of what is written, unless that fails.
-    fn of(limit: usize, write: impl FnOnce(&mut Self) -> fmt::Result) -> Option<Self> {
-        let mut name = Self {
-            text: String::new(),
-            limit,
-            is_cut: false,
-        };
-        let written = write(&mut name);
-        (written.is_ok() || name.is_cut).then_some(name)
+impl fmt::Write for LimitedText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.text.push_str(text);
+        match self.is_over() {
+            true => Err(fmt::Error),
+            false => Ok(()),
+        }
     }
 }
 
-impl fmt::Write for Beginning {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.limit - self.text.len();
-        let fits = text.len() <= room;
-        self.text.push_str(&text[..text.floor_char_boundary(room)]);
-        self.is_cut |= !fits;
-        // Stops the writer.
-        if fits { Ok(()) } else { Err(fmt::Error) }
+impl LimitedText {
+    fn is_over(&self) -> bool {
+        self.text.len() > self.limit
     }
 }
 
@@ -50,18 +41,17 @@ pub fn demangle(mangled: &str) -> String {
     thread_local! {
         static DEMANGLED: RefCell<NameMemo> = RefCell::default();
     }
-    let made = |mangled: &str| match cpp(mangled, KERNEL_LIMIT) {
-        Some(name) if !name.is_cut => name.text,
-        _ => mangled.to_owned(),
+    let made = |mangled: &str| {
+        let name = cpp(mangled, KERNEL_LIMIT).filter(|name| name.len() <= KERNEL_LIMIT);
+        name.unwrap_or_else(|| mangled.to_owned())
     };
     DEMANGLED.with_borrow_mut(|memo| memo.get(mangled, made))
 }
 
 /// The demangled name of a C, C++ or Rust function, shortened to at most `limit` bytes.
 pub(crate) fn function_name(mangled: &str, limit: usize) -> String {
-    let name = rust(mangled, limit + 1).or_else(|| cpp(mangled, limit + 1));
-    let name = name.as_ref().map_or(mangled, |name| &name.text);
-    beginning(name, limit)
+    let name = rust(mangled).or_else(|| cpp(mangled, limit));
+    beginning(name.as_deref().unwrap_or(mangled), limit)
 }
 
 /// `text`, shortened to at most `limit` bytes, which are more than three.
@@ -73,23 +63,23 @@ pub(crate) fn beginning(text: &str, limit: usize) -> String {
     format!("{}...", &text[..end])
 }
 
-fn cpp(mangled: &str, limit: usize) -> Option<Beginning> {
+/// The demangled name, or its beginning, if it is longer than `limit`.
+fn cpp(mangled: &str, limit: usize) -> Option<String> {
     // Without a prefix, letters are types: a C function `f` would become `float`.
     let is_mangled = mangled.starts_with("_Z") || mangled.starts_with("__Z");
-    let symbol = within_limit(mangled).filter(|_| is_mangled)?;
-    let symbol = Symbol::new(symbol).ok()?;
-    Beginning::of(limit, |name| {
-        symbol.structured_demangle(name, &DemangleOptions::new())
-    })
+    let is_it = is_mangled && mangled.len() <= MANGLED_LIMIT;
+    let symbol = Symbol::new(is_it.then_some(mangled)?).ok()?;
+    let text = String::new();
+    let mut name = LimitedText { text, limit };
+    let written = symbol.structured_demangle(&mut name, &DemangleOptions::new());
+    (written.is_ok() || name.is_over()).then_some(name.text)
 }
 
-fn rust(mangled: &str, limit: usize) -> Option<Beginning> {
-    let symbol = rustc_demangle::try_demangle(within_limit(mangled)?).ok()?;
-    Beginning::of(limit, |name| write!(name, "{symbol:#}"))
-}
-
-fn within_limit(mangled: &str) -> Option<&str> {
-    (mangled.len() <= MANGLED_LIMIT).then_some(mangled)
+/// The demangled name, which the library limits to a megabyte.
+fn rust(mangled: &str) -> Option<String> {
+    let is_it = mangled.len() <= MANGLED_LIMIT;
+    let symbol = rustc_demangle::try_demangle(is_it.then_some(mangled)?).ok()?;
+    Some(format!("{symbol:#}"))
 }
 
 #[cfg(test)]
@@ -168,19 +158,8 @@ mod tests {
             assert_eq!(function_name(mangled, name.len()), name);
             assert_eq!(function_name(mangled, name.len() - 1), shorter);
         }
-        let whole = |text: &str| {
-            let written = Beginning::of(5, |name| {
-                name.write_str("abc").and_then(|()| name.write_str(text))
-            });
-            written
-                .map(|name| (name.text, name.is_cut))
-                .unwrap_or_default()
-        };
-        assert_eq!(whole("de"), ("abcde".to_owned(), false));
-        assert_eq!(whole("def"), ("abcde".to_owned(), true));
-        assert!(Beginning::of(5, |_| Err(fmt::Error)).is_none());
         let long = format!("_Z1f{}", "i".repeat(MANGLED_LIMIT));
-        assert!(cpp(&long, 10).is_none() && rust(&long, 10).is_none());
+        assert!(cpp(&long, 10).is_none() && rust(&long).is_none());
         assert!(cpp(&long[..100], 1000).is_some() && cpp("__Z1fi", 10).is_some());
         assert!(cpp("f", 10).is_none());
     }

@@ -51,45 +51,27 @@ pub fn is_plausible(name: &str) -> bool {
 /// The base name of a demangled function: without namespaces, return type, template arguments and
 /// parameters.
 pub fn base_name(name: &str) -> &str {
-    let mut depth = 0;
-    let mut begin = 0;
+    let (mut depth, mut begin, mut end) = (0, 0, None);
     for (position, c) in name.char_indices() {
+        let is_bare = depth == 0;
         match c {
-            '<' | '(' if depth == 0 && position > begin => {
-                let rest = &name[position..];
-                // The end, unless it is within the name of a namespace or a return type.
-                let is_inside = match c {
-                    '(' => rest.starts_with("(anonymous namespace)"),
-                    _ => closing(rest).is_some_and(|end| rest[end..].starts_with("::")),
-                };
-                if !is_inside {
-                    return &name[begin..position];
-                }
+            '<' | '(' => {
                 depth += 1;
+                // `<lambda()>` and `(anonymous namespace)` are names themselves.
+                if is_bare && position > begin {
+                    end.get_or_insert(position);
+                    if c == '(' {
+                        break;
+                    }
+                }
             }
-            '<' | '(' => depth += 1,
             '>' | ')' => depth -= 1,
-            ':' | ' ' if depth == 0 => begin = position + 1,
+            // What came before was a namespace or a return type.
+            ':' | ' ' if is_bare => (begin, end) = (position + 1, None),
             _ => {}
         }
     }
-    &name[begin..]
-}
-
-/// The end of an expression in angle brackets.
-fn closing(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    for (position, c) in text.char_indices() {
-        match c {
-            '<' => depth += 1,
-            '>' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some(position + 1);
-        }
-    }
-    None
+    &name[begin..end.unwrap_or(name.len())]
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(super) fn kernel_of_symbol(symbol: &str) -> String {
 }
 
 /// The name that `mangled` begins with, behind its length, and the rest.
-fn source_name(mangled: &str) -> Option<(&str, &str)> {
+pub(super) fn source_name(mangled: &str) -> Option<(&str, &str)> {
     let digits = mangled.find(|c: char| !c.is_ascii_digit())?;
     let length = mangled[..digits].parse().ok()?;
     mangled[digits..].split_at_checked(length)

@@ -2,7 +2,7 @@
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
-use super::stub::without_local_marks;
+use super::stub::{source_name, without_local_marks};
 use crate::elf_file::ElfFile;
 
 /// Size in bytes of the device variable `name` of the program `file`; of several, that of the first.
@@ -19,14 +19,8 @@ pub(crate) fn size(file: &ElfFile, name: &str) -> Option<u64> {
 /// Whether the variable `host` is the shadow of `device`. The host's is local where the device's need not be, which
 /// adds a mangling.
 fn is_shadow(host: &str, device: &str) -> bool {
-    let is_local = || {
-        let local = host.strip_prefix("_ZL")?;
-        let name = local.trim_start_matches(|c: char| c.is_ascii_digit());
-        let length: usize = local[..local.len() - name.len()].parse().ok()?;
-        Some(name == device && name.len() == length)
-    };
-    host == device
-        || is_local().unwrap_or(host.starts_with("_ZN") && without_local_marks(host) == device)
+    let local = host.strip_prefix("_ZL").and_then(source_name);
+    host == device || local == Some((device, "")) || without_local_marks(host) == device
 }
 
 #[cfg(test)]
