@@ -207,10 +207,22 @@ struct gp_batch {
 	__u64 lost; /* dropped records of the process so far */
 };
 
+/* A program, and the root below which the path of its dynamic loader is looked up. User space
+ * only passes it back. The number of a deleted file may be given to another, so the time of
+ * the last inode change is a part of it. */
+struct gp_image {
+	__u64 inode;
+	__u64 changed_ns;
+	__u64 root_inode;
+	__u32 device;
+	__u32 root_device;
+};
+
 /* Asks user space to scan a process: it runs a new program, or its dynamic loader
  * mapped a possible CUDA library. */
 struct gp_notice {
 	__u16 type;
 	__u16 held; /* the process was stopped and waits for SIGCONT */
 	__u32 tgid;
+	struct gp_image image; /* for GP_RECORD_NEW_IMAGE */
 };

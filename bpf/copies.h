@@ -19,55 +19,39 @@ static __always_inline __u64 gp_factor(struct gp_arguments *arguments,
 
 #define GP_SIZE_UNKNOWN (~0ULL)
 
-/* Size of a CUDA_MEMCPY3D_BATCH_OP in bytes. GP_SIZE_UNKNOWN for arrays, whose extent is in
- * elements of a size that only the array knows. A global function, as those below: the
- * verifier checks it once, not for every path to it. */
-__noinline __u64 gp_cuboid_bytes(__u64 cuboid)
+/* Bytes of one copy of a batch, of which the size or the CUDA_MEMCPY3D_BATCH_OP is at `at`.
+ * GP_SIZE_UNKNOWN for arrays, whose extent is in elements of a size that only the array
+ * knows. */
+__noinline __u64 gp_copy_bytes(__u64 at, __u32 shape)
 {
 	__u32 source = 0, destination = 0;
-	__u64 extent[3];
+	__u64 extent[3], bytes;
 
-	if (bpf_probe_read_user(&source, sizeof(source),
-				(void *)(cuboid + GP_CUBOID_SOURCE_TYPE_AT)) ||
+	if (shape != GP_SHAPE_CUBOIDS)
+		return bpf_probe_read_user(&bytes, sizeof(bytes), (void *)at) ? GP_SIZE_UNKNOWN
+									      : bytes;
+	if (bpf_probe_read_user(&source, sizeof(source), (void *)(at + GP_CUBOID_SOURCE_TYPE_AT)) ||
 	    bpf_probe_read_user(&destination, sizeof(destination),
-				(void *)(cuboid + GP_CUBOID_DESTINATION_TYPE_AT)) ||
-	    bpf_probe_read_user(extent, sizeof(extent), (void *)(cuboid + GP_CUBOID_EXTENT_AT)) ||
+				(void *)(at + GP_CUBOID_DESTINATION_TYPE_AT)) ||
+	    bpf_probe_read_user(extent, sizeof(extent), (void *)(at + GP_CUBOID_EXTENT_AT)) ||
 	    source != GP_OPERAND_POINTER || destination != GP_OPERAND_POINTER)
 		return GP_SIZE_UNKNOWN;
 	return extent[0] * extent[1] * extent[2];
 }
 
-/* Total size of up to GP_BATCH_PART of the `count` copies whose sizes, or cuboids, are at
- * `sizes`, or GP_SIZE_UNKNOWN. */
-__noinline __u64 gp_part_bytes(__u64 sizes, __u64 count, __u32 shape)
+/* Bytes of all `count` copies of a batch, or GP_SIZE_UNKNOWN. */
+__noinline __u64 gp_all_bytes(__u64 at, __u64 count, __u32 shape)
 {
-	__u64 sum = 0, bytes;
-
-	for (__u32 i = 0; i < GP_BATCH_PART && i < count; i++) {
-		if (shape == GP_SHAPE_CUBOIDS)
-			bytes = gp_cuboid_bytes(sizes + GP_CUBOID_BYTES * i);
-		else if (bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(sizes + 8 * i)))
-			bytes = GP_SIZE_UNKNOWN;
-		if (bytes == GP_SIZE_UNKNOWN)
-			return GP_SIZE_UNKNOWN;
-		sum += bytes;
-	}
-	return sum;
-}
-
-/* Total size of all of them, or GP_SIZE_UNKNOWN. */
-__noinline __u64 gp_all_bytes(__u64 sizes, __u64 count, __u32 shape)
-{
-	__u64 each = shape == GP_SHAPE_CUBOIDS ? GP_CUBOID_BYTES : sizeof(__u64);
 	__u64 sum = 0, bytes;
 
 	if (count > GP_MAX_BATCH)
 		return GP_SIZE_UNKNOWN;
-	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i += GP_BATCH_PART) {
-		bytes = gp_part_bytes(sizes + each * i, count - i, shape);
+	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
+		bytes = gp_copy_bytes(at, shape);
 		if (bytes == GP_SIZE_UNKNOWN)
 			return GP_SIZE_UNKNOWN;
 		sum += bytes;
+		at += shape == GP_SHAPE_CUBOIDS ? GP_CUBOID_BYTES : sizeof(__u64);
 	}
 	return sum;
 }

@@ -104,7 +104,8 @@ int task_exit(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tp/sched_process_exec")
 int task_exec(struct bpf_raw_tracepoint_args *ctx)
 {
-	gp_on_exec((struct task_struct *)ctx->args[0], (__u32)ctx->args[1]);
+	gp_on_exec((struct task_struct *)ctx->args[0], (__u32)ctx->args[1],
+		   (struct linux_binprm *)ctx->args[2]);
 	return 0;
 }
 

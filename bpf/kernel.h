@@ -36,3 +36,41 @@ static __always_inline bool gp_outlives(struct task_struct *task)
 	/* `live` has already been decremented for this thread. */
 	return BPF_CORE_READ(task, signal, live.counter) > 0;
 }
+
+/* Time of the last inode change; 0 if unknown. */
+static __always_inline __u64 gp_changed_ns(struct inode *inode)
+{
+	struct inode___6_6 *inode_6_6 = (void *)inode;
+	struct inode___6_5 *inode_6_5 = (void *)inode;
+	__u64 seconds, nanoseconds;
+
+	if (bpf_core_field_exists(inode->i_ctime_sec)) {
+		seconds = BPF_CORE_READ(inode, i_ctime_sec);
+		nanoseconds = BPF_CORE_READ(inode, i_ctime_nsec);
+	} else if (bpf_core_field_exists(inode_6_6->__i_ctime)) {
+		seconds = BPF_CORE_READ(inode_6_6, __i_ctime.tv_sec);
+		nanoseconds = BPF_CORE_READ(inode_6_6, __i_ctime.tv_nsec);
+	} else if (bpf_core_field_exists(inode_6_5->i_ctime)) {
+		seconds = BPF_CORE_READ(inode_6_5, i_ctime.tv_sec);
+		nanoseconds = BPF_CORE_READ(inode_6_5, i_ctime.tv_nsec);
+	} else {
+		return 0;
+	}
+	/* Since Linux 6.13 a bit above says that the time was asked for. */
+	return seconds * 1000000000 + (nanoseconds & ((1 << 30) - 1));
+}
+
+/* The program that the task is about to run; false if unknown. */
+static __always_inline bool gp_image_of(struct task_struct *task, struct linux_binprm *binprm,
+					struct gp_image *image)
+{
+	struct inode *program = BPF_CORE_READ(binprm, file, f_inode);
+	struct inode *root = BPF_CORE_READ(task, fs, root.dentry, d_inode);
+
+	image->inode = BPF_CORE_READ(program, i_ino);
+	image->device = BPF_CORE_READ(program, i_sb, s_dev);
+	image->changed_ns = gp_changed_ns(program);
+	image->root_inode = BPF_CORE_READ(root, i_ino);
+	image->root_device = BPF_CORE_READ(root, i_sb, s_dev);
+	return image->changed_ns;
+}

@@ -26,8 +26,6 @@
 /* Maximum number of copies in a batched call whose sizes are summed. A longer batch is
  * counted as lost. */
 #define GP_MAX_BATCH 256
-/* Sizes that are added up in one step, which divides it. */
-#define GP_BATCH_PART 16
 
 /* CUDA_MEMCPY3D_BATCH_OP, equal in CUDA 12.8 to 13: its size, and the offsets of its
  * operand types (CUmemcpy3DOperandType) and of its extent. */
@@ -60,13 +58,16 @@
 /* A stack whose path user space has not cached after this time is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
+/* How long a program whose dynamic loader is probed needs no scan at its next starts: the
+ * loader may be replaced meanwhile. */
+#define GP_IMAGE_KNOWN_NS 10000000000ULL
+
 /* A walk of Python frames has this many parts, and frames in each. */
 #define GP_PYTHON_PARTS 64
 #define GP_PYTHON_AT_ONCE 4
 
 /* Size classes of line tables of code objects; longer ones are truncated. */
-#define GP_SMALL_TABLE_BYTES 512
-#define GP_MEDIUM_TABLE_BYTES (4 * 1024)
+#define GP_SMALL_TABLE_BYTES (2 * 1024)
 #define GP_MAX_TABLE_BYTES (64 * 1024)
 
 /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: the capture continues. */

@@ -24,6 +24,7 @@ struct gp_link_map {
 };
 
 struct gp_loader no_loader;
+const struct gp_image no_image;
 
 /* Whether the base name at `start` of the path begins with `wanted`. Without a branch
  * per character, of which the verifier would follow every combination. */
@@ -97,7 +98,7 @@ static __always_inline void gp_notice_library(__u32 tgid)
 		return;
 	/* Before the notice, because user space may remove it at once. */
 	bpf_map_update_elem(&noticed, &tgid, &now, BPF_ANY);
-	if (!gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid))
+	if (!gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, &no_image))
 		bpf_map_delete_elem(&noticed, &tgid);
 }
 

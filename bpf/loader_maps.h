@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Maps of libraries that loaders map. */
+/* Maps of programs' files and of libraries that loaders map. */
 #pragma once
+
+/* Programs whose dynamic loader is probed -> CLOCK_BOOTTIME at which that was seen; written
+ * by user space. LRU; an evicted entry costs another notice. */
+GP_MAP(known_images, LRU_HASH, 16384, struct gp_image, __u64);
 
 struct gp_loader {
 	__u64 tail; /* last link-map entry that was read */

@@ -69,11 +69,6 @@ struct gp_python_code_small {
 	__u8 table[GP_SMALL_TABLE_BYTES];
 };
 
-struct gp_python_code_medium {
-	struct gp_python_code code;
-	__u8 table[GP_MEDIUM_TABLE_BYTES];
-};
-
 struct gp_python_code_large {
 	struct gp_python_code code;
 	__u8 table[GP_MAX_TABLE_BYTES];
@@ -149,8 +144,6 @@ __noinline __u32 gp_send_python_code(struct gp_python *python, struct gp_python_
 	header.table_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
 	if (bytes <= GP_SMALL_TABLE_BYTES)
 		is_sent = gp_send_code_of(gp_python_code_small, python, walk, &header);
-	else if (bytes <= GP_MEDIUM_TABLE_BYTES)
-		is_sent = gp_send_code_of(gp_python_code_medium, python, walk, &header);
 	else
 		is_sent = gp_send_code_of(gp_python_code_large, python, walk, &header);
 	if (is_sent)

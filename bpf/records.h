@@ -86,9 +86,10 @@ static __always_inline bool gp_hold(__u32 tgid)
 	       bpf_send_signal(sigstop) == 0;
 }
 
-/* Sends a notice about the current process; false if the ring is full. The process is stopped only
- * if it was sent, because only the reader of the notice resumes it. */
-static __always_inline bool gp_send_notice(__u16 type, __u32 tgid)
+/* Sends a notice about the current process, which runs `image`; false if the ring is
+ * full. The process is stopped only if it was sent, because only the reader of the
+ * notice resumes it. */
+static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image *image)
 {
 	struct gp_notice *notice = gp_reserve(control_ring, GP_RING_CONTROL, struct gp_notice,
 					      gp_unread(control_ring));
@@ -100,6 +101,7 @@ static __always_inline bool gp_send_notice(__u16 type, __u32 tgid)
 	notice->type = type;
 	notice->held = gp_hold(tgid);
 	notice->tgid = tgid;
+	notice->image = *image;
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);
 	return true;
 }

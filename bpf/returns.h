@@ -14,7 +14,6 @@ static __always_inline bool gp_read_written(const volatile struct gp_recipe *rec
 	if (recipe->address.place == GP_PLACE_NONE)
 		call->address = *out;
 	if (recipe->flags & GP_FLAG_SIZE_AT_RETURN) {
-		call->size = 0;
 		if (bpf_probe_read_user(&call->size, sizeof(call->size), (void *)frame->size) &&
 		    gp_is_memory(frame->op))
 			return false;
@@ -81,14 +80,11 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 	detail->call = *call;
 	detail->out = out;
 	detail->stream = frame->stream;
-	if (recipe->flags & GP_FLAG_OUT_BYTES) {
-		if (bpf_probe_read_user(detail->values, sizeof(detail->values), (void *)frame->out))
-			__builtin_memset(detail->values, 0, sizeof(detail->values));
-	} else if (gp_is_memory(frame->op)) {
+	__builtin_memset(detail->values, 0, sizeof(detail->values));
+	if (recipe->flags & GP_FLAG_OUT_BYTES)
+		bpf_probe_read_user(detail->values, sizeof(detail->values), (void *)frame->out);
+	else if (gp_is_memory(frame->op))
 		__builtin_memcpy(detail->values, thread->extra, sizeof(detail->values));
-	} else {
-		__builtin_memset(detail->values, 0, sizeof(detail->values));
-	}
 }
 
 /* Reserves a record of the memory ring, or counts the loss. */

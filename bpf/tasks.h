@@ -59,11 +59,13 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 		bpf_map_delete_elem(&targets, &tgid);
 }
 
-static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid)
+static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
+				       struct linux_binprm *binprm)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
-	__u64 now;
+	struct gp_image image = {};
+	__u64 now, *known;
 
 	bpf_map_delete_elem(&threads, &tid);
 	bpf_map_delete_elem(&threads, &old_tid);
@@ -76,7 +78,12 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid)
 		return;
 	now = bpf_ktime_get_boot_ns();
 	bpf_map_update_elem(&programs, &tgid, &now, BPF_ANY);
-	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid);
+	if (gp_image_of(task, binprm, &image)) {
+		known = bpf_map_lookup_elem(&known_images, &image);
+		if (known && now - *known < GP_IMAGE_KNOWN_NS)
+			return;
+	}
+	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, &image);
 }
 
 static __always_inline void gp_on_fork(struct task_struct *parent, struct task_struct *child)

@@ -55,14 +55,12 @@ __noinline __u64 gp_read_value(struct gp_arguments *arguments, __u64 word)
 	value = arguments->registers[v.index & 7];
 	if (v.place == GP_PLACE_STACK) {
 		pointer = arguments->stack + 8ULL * v.index;
-		value = 0;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
 	}
 	if (v.access != GP_ACCESS_PLAIN)
 		value += v.offset;
 	if (v.access == GP_ACCESS_BEHIND) {
 		pointer = value;
-		value = 0;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
 	}
 	return value & ~0ULL >> ((64 - v.bits) & 63);

@@ -121,7 +121,53 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct uprobe_task *utask;
 	struct mm_struct *mm;
+	struct fs_struct *fs;
 	char comm[16];
+};
+
+struct super_block {
+	__u32 s_dev;
+};
+
+/* The times of an inode since Linux 6.11, and before it. */
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+	__s64 i_ctime_sec;
+	__u32 i_ctime_nsec;
+};
+
+struct timespec64 {
+	__s64 tv_sec;
+	long tv_nsec;
+};
+
+struct inode___6_6 {
+	struct timespec64 __i_ctime;
+};
+
+struct inode___6_5 {
+	struct timespec64 i_ctime;
+};
+
+struct dentry {
+	struct inode *d_inode;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct fs_struct {
+	struct path root;
+};
+
+struct file {
+	struct inode *f_inode;
+};
+
+struct linux_binprm {
+	struct file *file;
 };
 
 #pragma clang attribute pop

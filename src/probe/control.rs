@@ -11,7 +11,7 @@ use super::load::Probe;
 use super::lost;
 use super::rings::Rings;
 use crate::probe::StackMode;
-use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
+use gpuprobe_model::abi::{RawCode, RawImage, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
 use gpuprobe_model::{Lost, UserLoss};
 
@@ -62,6 +62,22 @@ impl Probe {
     /// call.
     pub fn all_attached(&self) {
         self.bss().attached_boot_ns = clock::boot_ns();
+    }
+
+    /// Marks the dynamic loader of `image` as probed: an exec of it needs no scan for a while.
+    pub fn image_known(&self, image: RawImage) {
+        let (images, now) = (&self.skeleton.maps.known_images, clock::boot_ns());
+        if let Err(error) = enter(images, image.as_bytes(), &now.to_ne_bytes()) {
+            tracing::debug!(
+                "cannot mark a loader as probed, its programs are scanned again: {error}"
+            );
+        }
+    }
+
+    /// Unmarks all dynamic loaders: every exec causes a scan.
+    pub fn forget_images(&self) {
+        let images = &self.skeleton.maps.known_images;
+        forget(images, images.keys().collect::<Vec<_>>());
     }
 
     /// Announces a scan of process `pid`: files that it maps from now on cause another notice. Returns the time on

@@ -24,7 +24,7 @@ use tokio::task::yield_now;
 use zerocopy::FromBytes;
 
 use super::load::{Globals, globals};
-use gpuprobe_model::abi::{RawNotice, RawStack, record};
+use gpuprobe_model::abi::{RawImage, RawNotice, RawStack, record};
 use gpuprobe_os::privileges;
 
 /// Rings that the thread empties, in the order in which their records are applied.
@@ -61,8 +61,8 @@ pub struct Notice {
     pub pid: u32,
     /// The process is stopped and must be sent `SIGCONT`.
     pub held: bool,
-    /// It runs a new program; otherwise it has mapped a file that may be a CUDA library.
-    pub is_exec: bool,
+    /// The program that it executes now; `None` if it has mapped a file that may be a CUDA library.
+    pub image: Option<RawImage>,
 }
 
 /// What was in the rings at one time.
@@ -418,11 +418,15 @@ pub(crate) fn watch(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>> {
 
 fn decode_notice(bytes: &[u8]) -> Option<Notice> {
     let (raw, _) = RawNotice::read_from_prefix(bytes).ok()?;
-    let is_exec = raw.record_type == record::NEW_IMAGE;
-    (is_exec || raw.record_type == record::NEW_LIBRARY).then_some(Notice {
+    let image = match raw.record_type {
+        record::NEW_IMAGE => Some(raw.image),
+        record::NEW_LIBRARY => None,
+        _ => return None,
+    };
+    Some(Notice {
         pid: raw.tgid,
         held: raw.held != 0,
-        is_exec,
+        image,
     })
 }
 

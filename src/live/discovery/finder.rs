@@ -338,8 +338,10 @@ impl Finder {
         if look.is_partial {
             return self.queue_look(notice);
         }
-        if let Err(error) = read {
-            tracing::debug!("process {pid}: {error:#}");
+        match (read, notice.image) {
+            (Ok(()), Some(image)) if !look.is_incomplete => self.probe.image_known(image),
+            (Ok(()), _) => {}
+            (Err(error), _) => tracing::debug!("process {pid}: {error:#}"),
         }
         self.note_late(&look);
         self.tell(Found::Done(notice));
@@ -440,6 +442,9 @@ impl Finder {
 
     /// Finds the users of the probed files among all processes. Returns false if too many start.
     fn search_users(&mut self) -> bool {
+        // From now on every exec causes a look; with known images, a program whose loader is probed would
+        // not be noticed.
+        self.probe.forget_images();
         let searched = self.visit(process::all_pids, |finder, pid| {
             let mut look = Look {
                 pid,

@@ -35,7 +35,10 @@ impl Queue {
         let rest = self.rests.get(&notice.pid);
         let due = rest.map_or(now, |until| now.max(*until));
         let pending = self.pending.entry(notice.pid);
-        pending.or_insert(Pending { notice, due }).notice.held |= notice.held;
+        let pending = &mut pending.or_insert(Pending { notice, due }).notice;
+        pending.held |= notice.held;
+        // The current program is the one of the last exec.
+        pending.image = notice.image.or(pending.image);
         if self.pending.len() <= MAX_PENDING {
             return false;
         }
@@ -81,7 +84,7 @@ mod tests {
         Notice {
             pid,
             held,
-            is_exec: false,
+            image: None,
         }
     }
 

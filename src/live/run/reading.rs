@@ -98,7 +98,7 @@ impl Reading<'_> {
     /// Has the processes of new notices looked at.
     pub(super) fn pass_notices(&mut self) -> Result<()> {
         for notice in self.rings.read_notices()? {
-            if let (true, Some(stacks)) = (notice.is_exec, &mut self.sink.stacks) {
+            if let (Some(_), Some(stacks)) = (notice.image, &mut self.sink.stacks) {
                 stacks.note_exec(notice.pid);
             }
             self.tracer.look(notice);

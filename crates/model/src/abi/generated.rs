@@ -259,6 +259,19 @@ pub struct RawBatch {
     pub lost: u64,
 }
 
+/// A program, and the root below which the path of its dynamic loader is looked up. User space
+/// only passes it back. The number of a deleted file may be given to another, so the time of
+/// the last inode change is a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawImage {
+    pub inode: u64,
+    pub changed_ns: u64,
+    pub root_inode: u64,
+    pub device: u32,
+    pub root_device: u32,
+}
+
 /// Asks user space to scan a process: it runs a new program, or its dynamic loader
 /// mapped a possible CUDA library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout)]
@@ -268,6 +281,8 @@ pub struct RawNotice {
     /// the process was stopped and waits for SIGCONT
     pub held: u16,
     pub tgid: u32,
+    /// for GP_RECORD_NEW_IMAGE
+    pub image: RawImage,
 }
 
 /// Maximum number of return addresses in a frame-pointer walk; the kernel's own

@@ -185,7 +185,7 @@ fn root_evicted_programs_and_loaders_are_rediscovered() {
     let runtime = standin().runtime();
     let one = format!("{program} -c 'load {runtime}; alloc 64 10; free 0 4; exit' >&2 &");
     let script = one.repeat(12) + "wait;" + &one.repeat(12) + "wait";
-    let maps = ["loaders", "programs", "late_views"];
+    let maps = ["loaders", "known_images", "programs", "late_views"];
     let limits = maps.map(|map| ["--map-entries".to_owned(), format!("{map}=1")]);
     let mut gpuprobe = Setup::command(["sh", "-c", &script])
         .args(limits.concat())
