@@ -102,7 +102,7 @@ pub fn main() -> ExitCode {
         1 if top::is_possible() => [words, vec!["top".into()]].concat(),
         _ => words,
     };
-    let words = removed::renamed(spelled_out(words));
+    let words = spelled_out(words);
     let matches = command(lists_all(&words)).try_get_matches_from(&words);
     let matches = matches.unwrap_or_else(|error| explain(error, &words).exit());
     options::check(&matches);

@@ -1,7 +1,4 @@
-//! Options of the last version. For one release, those with another name are understood, and for the others the error
-//! says what takes their place.
-
-use std::ffi::OsString;
+//! Options of the last version. For one release, the error says what takes their place.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -37,38 +34,17 @@ const REMOVED: &[(&str, &str)] = &[
     ("--config", "give the options on the command line"),
     ("--top-kernels", SERIES),
     ("--top-sites", SERIES),
+    ("--kernels", "take --analysis kernels"),
+    ("--copies", "take --analysis copies"),
+    ("--calls", "take --analysis calls"),
+    ("--waits", "take --analysis waits"),
+    ("--nvtx", "take --analysis nvtx"),
+    ("--processes", "take --analysis processes"),
+    ("--summary", "leave it out"),
+    ("--per-record", "take --per-call"),
+    ("--usage", "take plot FILE"),
+    ("--replay", "take top FILE"),
 ];
-
-/// Names that options had, and those that they have; none where the option may be left out.
-const RENAMED: &[(&str, &str)] = &[
-    ("--kernels", "--analysis=kernels"),
-    ("--copies", "--analysis=copies"),
-    ("--calls", "--analysis=calls"),
-    ("--waits", "--analysis=waits"),
-    ("--nvtx", "--analysis=nvtx"),
-    ("--processes", "--analysis=processes"),
-    ("--summary", "--analysis=summary"),
-    ("--per-record", "--per-call"),
-    ("--usage", ""),
-    ("--replay", ""),
-];
-
-/// `words` with the names that options have now; those of a command stay.
-pub(super) fn renamed(mut words: Vec<OsString>) -> Vec<OsString> {
-    let ours = words.iter().position(|word| word == "--");
-    let command = words.split_off(ours.unwrap_or(words.len()));
-    for (old, new) in RENAMED {
-        let Some(at) = words.iter().position(|word| word == old) else {
-            continue;
-        };
-        match new.is_empty() || words.iter().any(|word| word == new) {
-            true => drop(words.remove(at)),
-            false => words[at] = OsString::from(new),
-        }
-    }
-    words.extend(command);
-    words
-}
 
 /// `error`, or where it is about an option that was removed, one that says what takes its place.
 pub(super) fn explain(error: clap::Error) -> clap::Error {
@@ -104,6 +80,8 @@ mod tests {
             "record --max-file-size 1G --rotate 2 -- app",
             "explain f --fail-on growing",
             "serve --config=f",
+            "report f --kernels",
+            "top --replay f",
         ] {
             let words = format!("gpuprobe {line}");
             let error = Cli::try_parse_from(words.split(' ')).unwrap_err();
@@ -115,18 +93,6 @@ mod tests {
             assert_eq!(said, format!("error: {option} was removed: {instead}\n"));
             assert_eq!(error.exit_code(), 2, "{line}");
         }
-        let of = |line: &str| {
-            let words = renamed(line.split(' ').map(OsString::from).collect());
-            words.join(" ".as_ref()).into_string().unwrap()
-        };
-        assert_eq!(
-            of("gpuprobe report f --kernels"),
-            "gpuprobe report f --analysis=kernels"
-        );
-        assert_eq!(of("gpuprobe top --replay f"), "gpuprobe top f");
-        let both = "gpuprobe replay f --per-call --per-record";
-        assert_eq!(of(both), "gpuprobe replay f --per-call");
-        assert_eq!(of("gpuprobe -- app --calls"), "gpuprobe -- app --calls");
         let other = Cli::try_parse_from(["gpuprobe", "--otl"]).unwrap_err();
         assert!(explain(other).to_string().contains("'--otl'"));
     }
