@@ -19,4 +19,4 @@ pub mod progress;
 pub mod regular;
 pub mod terminal;
 
-pub use message::{Diversion, LogOutput, before_lines, count_line, divert, lines_said, say};
+pub use message::{Diversion, LogOutput, before_lines, divert, lines_said, say};

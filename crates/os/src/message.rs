@@ -25,7 +25,7 @@ pub fn lines_said() -> u64 {
 }
 
 /// Adds a line to [`lines_said`] that is about to be written, but not by [`say`].
-pub fn count_line() {
+fn count_line() {
     if let Some(before) = BEFORE.get() {
         before();
     }
@@ -104,7 +104,8 @@ pub struct LogOutput;
 impl Write for LogOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        write_line(text.trim_end_matches('\n'));
+        count_line();
+        write_line(&printable(text.trim_end_matches('\n')));
         Ok(bytes.len())
     }
 
@@ -135,11 +136,13 @@ mod tests {
         let sink = Arc::clone(&taken);
         let diversion = divert(move |line| sink.lock().unwrap().push(line.to_owned()));
         say("one");
-        LogOutput.write_all(b" WARN two\n").unwrap();
+        let names = " WARN \u{1b}[2J\r\n\u{e}\u{202e}\n";
+        LogOutput.write_all(names.as_bytes()).unwrap();
         for _ in 0..MAX_KEPT {
             say("more");
         }
-        assert_eq!(taken.lock().unwrap()[..2], ["gpuprobe: one", " WARN two"]);
+        let line = r" WARN \x1b[2J\r\n\u{e}\u{202e}";
+        assert_eq!(taken.lock().unwrap()[..2], ["gpuprobe: one", line]);
         let (kept, dropped) = {
             let diverted = diverted();
             let diverted = diverted.as_ref().unwrap();
