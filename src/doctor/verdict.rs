@@ -15,22 +15,18 @@ pub(super) fn verdict(no_attaching: Option<&str>, has_cupti: bool, has_nvml: boo
         ("activity", no_attaching.or(no_cupti)),
         ("nvidia-smi's numbers", (!has_nvml).then_some(NO_NVML)),
     ];
-    let mut ready = Vec::new();
-    // Features with the same reason are listed together.
-    let mut missing: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (name, reason) in features {
-        match (reason, missing.last_mut()) {
-            (None, _) => ready.push(name),
-            (Some(why), Some((last, names))) if *last == why => names.push(name),
-            (Some(why), _) => missing.push((why, vec![name])),
-        }
-    }
+    let names = |some: &[(&'static str, Option<&str>)]| {
+        let names = some.iter().map(|one| one.0);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let ready: Vec<_> = features.into_iter().filter(|one| one.1.is_none()).collect();
     let ready = match no_attaching {
         Some(_) => "nothing".to_owned(),
-        None => ready.join(", "),
+        None => names(&ready),
     };
-    let missing = missing.iter();
-    let missing = missing.map(|(why, names)| format!("{} ({why})", names.join(", ")));
+    // Features with the same reason are listed together.
+    let groups = features.chunk_by(|one, next| one.1 == next.1);
+    let missing = groups.filter_map(|group| Some(format!("{} ({})", names(group), group[0].1?)));
     match missing.collect::<Vec<_>>().join("; ") {
         none if none.is_empty() => format!("Ready: {ready}."),
         missing => format!("Ready: {ready}. Not ready: {missing}."),
