@@ -42,35 +42,8 @@ pub(super) struct Seen {
     pub(super) met: Met,
 }
 
-/// The criteria of a filter that a process meets; not given is met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Met {
-    pub(super) not_excluded: bool,
-    pub(super) comm: bool,
-    pub(super) uid: bool,
-    pub(super) container: bool,
-    pub(super) cgroup: bool,
-}
-
-impl Met {
-    pub(super) fn all(self) -> bool {
-        self == Self {
-            not_excluded: true,
-            comm: true,
-            uid: true,
-            container: true,
-            cgroup: true,
-        }
-    }
-
-    pub(super) fn and_by_another(&mut self, other: Self) {
-        self.not_excluded |= other.not_excluded;
-        self.comm |= other.comm;
-        self.uid |= other.uid;
-        self.container |= other.container;
-        self.cgroup |= other.cgroup;
-    }
-}
+/// Which criteria of a filter are met, in the order of [`unmet`]; not given is met.
+pub(super) type Met = [bool; 5];
 
 /// Maximum number of process names in a message.
 pub(super) const MAX_NAMES: usize = 5;
@@ -102,22 +75,20 @@ pub(super) fn why(
 
 /// The message about the filter options that no process meets, or that none meets at once.
 fn unmet(filter: &ProcessFilter, seen: &Seen) -> String {
-    let met = seen.met;
     let uids: Vec<_> = filter.uids.iter().map(u32::to_string).collect();
-    let container: Vec<_> = filter.container.iter().cloned().collect();
-    let cgroup: Vec<_> = filter.cgroup.iter().cloned().collect();
     let criteria = [
-        ("--comm", &filter.comms, met.comm),
-        ("--uid", &uids, met.uid),
-        ("--container", &container, met.container),
-        ("--cgroup", &cgroup, met.cgroup),
-        ("--exclude", &filter.excluded, met.not_excluded),
+        ("--comm", filter.comms.as_slice()),
+        ("--uid", &uids),
+        ("--container", filter.container.as_slice()),
+        ("--cgroup", filter.cgroup.as_slice()),
+        ("--exclude", &filter.excluded),
     ];
-    let given = criteria.iter().filter(|(_, words, _)| !words.is_empty());
-    let is_one_unmet = given.clone().any(|(_, _, met)| !met);
+    let given = criteria.iter().zip(seen.met);
+    let given = given.filter(|((_, words), _)| !words.is_empty());
+    let is_one_unmet = given.clone().any(|(_, met)| !met);
     let named: Vec<_> = given
-        .filter(|(_, _, met)| !is_one_unmet || !met)
-        .map(|(option, words, _)| format!("{option} {}", words.join(" or ")))
+        .filter(|(_, met)| !is_one_unmet || !met)
+        .map(|((option, words), _)| format!("{option} {}", words.join(" or ")))
         .collect();
     let names: Vec<_> = seen.names.iter().map(String::as_str).collect();
     let others = match names.is_empty() {
@@ -143,13 +114,7 @@ mod tests {
 
     #[test]
     fn the_unmet_criterion_is_named() {
-        let all = Met {
-            not_excluded: true,
-            comm: true,
-            uid: true,
-            container: true,
-            cgroup: true,
-        };
+        let all = [true; 5];
         let seen = |met: Met| Seen {
             any: true,
             names: ["serve".to_owned(), "train".to_owned()].into(),
@@ -157,11 +122,8 @@ mod tests {
             met,
         };
         let none = Seen::default();
-        let (no_comm, no_uid) = (Met { comm: false, ..all }, Met { uid: false, ..all });
-        let excluded = Met {
-            not_excluded: false,
-            ..all
-        };
+        let unmet_at = |criterion: usize| std::array::from_fn(|at| at != criterion);
+        let (no_comm, no_uid, excluded) = (unmet_at(0), unmet_at(1), unmet_at(4));
         for (filter, seen, said) in [
             (
                 filter(&["x"], &[], &[]),

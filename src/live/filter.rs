@@ -58,7 +58,7 @@ impl ProcessFilter {
 
     /// Whether a process is reported.
     pub(super) fn accepts(&self, task: &Task, identity: impl FnOnce() -> Identity) -> bool {
-        self.judge(task, identity).all()
+        self.judge(task, identity) == [true; 5]
     }
 
     /// The criteria that a process meets. `identity` is called only if a criterion needs it.
@@ -69,24 +69,22 @@ impl ProcessFilter {
         };
         let has_id = |text: &String| text.parse() == Ok(task.pid);
         let asks = self.container.is_some() || self.cgroup.is_some();
-        let identity = if asks {
-            identity()
-        } else {
-            Identity::default()
+        let identity = asks.then(identity).unwrap_or_default();
+        let is_in_container = |wanted: &String| {
+            let container = identity.container.as_deref();
+            container.is_some_and(|id| id.starts_with(wanted))
         };
-        Met {
-            not_excluded: !self.excluded.iter().any(|e| is_named(e) || has_id(e)),
-            comm: self.comms.is_empty() || self.comms.iter().any(is_named),
-            uid: self.uids.is_empty() || self.uids.contains(&task.uid),
-            container: self.container.as_ref().is_none_or(|wanted| {
-                let container = identity.container.as_deref();
-                container.is_some_and(|id| id.starts_with(wanted))
-            }),
-            cgroup: self.cgroup.as_ref().is_none_or(|wanted| {
-                let cgroup = identity.cgroup.as_deref();
-                cgroup.is_some_and(|path| is_within(path, wanted))
-            }),
-        }
+        let is_in_cgroup = |wanted: &String| {
+            let cgroup = identity.cgroup.as_deref();
+            cgroup.is_some_and(|path| is_within(path, wanted))
+        };
+        [
+            self.comms.is_empty() || self.comms.iter().any(is_named),
+            self.uids.is_empty() || self.uids.contains(&task.uid),
+            self.container.as_ref().is_none_or(is_in_container),
+            self.cgroup.as_ref().is_none_or(is_in_cgroup),
+            !self.excluded.iter().any(|e| is_named(e) || has_id(e)),
+        ]
     }
 }
 
@@ -149,13 +147,14 @@ impl EventFilter {
 
     fn accepts(&mut self, task: &Task, identity: impl FnOnce() -> Identity) -> bool {
         let met = self.filter.judge(task, identity);
+        let is_accepted = met == [true; 5];
         let seen = &mut self.seen;
-        seen.met.and_by_another(met);
-        seen.accepted |= met.all();
+        seen.met = std::array::from_fn(|at| seen.met[at] || met[at]);
+        seen.accepted |= is_accepted;
         if seen.names.len() < MAX_NAMES {
             seen.names.insert(task.comm.clone());
         }
-        met.all()
+        is_accepted
     }
 
     /// For the launch counts of a process: `None` to add them up, else whether the kernel side keeps
