@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 
-use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::struct_wrappers::device::{MemoryInfo, ProcessInfo};
 
 use gpuprobe_model::{GpuMemory, GpuUsage};
 
@@ -77,11 +76,19 @@ impl Nvml {
         usage
     }
 
+    /// The memory of the GPU with this index.
+    ///
+    /// # Errors
+    /// Returns NVML's error.
+    pub fn memory(&self, index: u32) -> Result<MemoryInfo, NvmlError> {
+        self.nvml.device_by_index(index)?.memory_info()
+    }
+
     /// The memory of a GPU; fields that NVML does not report are `None`.
     fn memory_of(&self, gpu: &Gpu) -> GpuMemory {
         let device = self.nvml.device_by_index(gpu.index);
-        let busy = device.as_ref().ok().map(Device::utilization_rates);
-        let memory = device.and_then(|device| device.memory_info());
+        let busy = device.and_then(|device| device.utilization_rates());
+        let memory = self.memory(gpu.index);
         let memory = memory
             .inspect_err(|error| tracing::debug!("NVML, memory of GPU {}: {error}", gpu.index))
             .ok();
@@ -91,7 +98,7 @@ impl Nvml {
             name: gpu.name.clone(),
             total_bytes: memory.as_ref().map(|memory| memory.total),
             used_bytes: memory.as_ref().map(|memory| memory.used),
-            busy_percent: busy.and_then(Result::ok).map(|busy| busy.gpu),
+            busy_percent: busy.ok().map(|busy| busy.gpu),
         }
     }
 

@@ -4,17 +4,14 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use nvml_wrapper::Nvml;
+use anyhow::{Context, Result};
 use nvml_wrapper::error::NvmlError;
 
+use crate::host::nvml::{Gpu, Nvml};
 use gpuprobe_model::clock;
 use gpuprobe_os::{privileges, say};
 use gpuprobe_recording::Recorder;
 use gpuprobe_recording::log::LogNote;
-
-/// NVML as installed by the driver; the library's default name is that of the development package.
-const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// A sample, or the index of the GPU that NVML cannot read, and why.
 type Sample = Result<LogNote, (u32, NvmlError)>;
@@ -33,17 +30,15 @@ impl Samples {
     /// # Errors
     /// Returns an error if NVML is not available.
     pub(super) fn start(every: Duration) -> Result<Self> {
-        let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
-        let nvml = nvml.map_err(|error| {
-            tracing::debug!("{error}");
-            anyhow!("--smi-interval needs NVML: cannot load {LIBRARY}; install NVIDIA's driver")
-        })?;
-        let gpus = nvml.device_count().context("NVML cannot count the GPUs")?;
+        let nvml = Nvml::open().context(
+            "--smi-interval needs NVML: cannot load libnvidia-ml.so.1; install NVIDIA's driver",
+        )?;
         let (sender, receiver) = mpsc::channel();
         let run = move || {
             privileges::keep_only_here(&[]);
             let mut next = Instant::now();
-            while (0..gpus).all(|gpu| sender.send(sample(&nvml, gpu)).is_ok()) {
+            let send = |gpu: &Gpu| sender.send(sample(&nvml, gpu.index)).is_ok();
+            while nvml.gpus.iter().all(send) {
                 // Missed samples are skipped.
                 next = (next + every).max(Instant::now());
                 thread::sleep(next - Instant::now());
@@ -92,8 +87,6 @@ impl Samples {
 }
 
 fn sample(nvml: &Nvml, gpu: u32) -> Sample {
-    let device = nvml.device_by_index(gpu);
-    let memory = device.and_then(|device| device.memory_info());
-    let memory = memory.map_err(|error| (gpu, error))?;
+    let memory = nvml.memory(gpu).map_err(|error| (gpu, error))?;
     Ok(LogNote::Used(clock::monotonic_ns(), gpu, memory.used))
 }
