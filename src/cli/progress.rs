@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -35,14 +34,14 @@ pub(super) fn beside(output: Option<&Path>) -> SharedProgress {
     on_stderr()
 }
 
-/// A bar that appears only after a while. While it is not drawn, it is finished: indicatif draws nothing then.
+/// A bar that appears only after a while. While it is not drawn, it is finished: indicatif draws nothing then. It has a
+/// length during a pass.
 #[derive(Debug)]
 struct Bar {
     bar: ProgressBar,
     quiet_for: Duration,
     /// When the first pass began.
     since: OnceLock<Instant>,
-    has_pass: AtomicBool,
 }
 
 impl Bar {
@@ -56,7 +55,6 @@ impl Bar {
             bar,
             quiet_for,
             since: OnceLock::new(),
-            has_pass: AtomicBool::new(false),
         }
     }
 
@@ -69,7 +67,7 @@ impl Bar {
 
     fn update(&self, draw: impl FnOnce(&ProgressBar)) {
         let is_due = |since: &Instant| since.elapsed() >= self.quiet_for;
-        if self.has_pass.load(Ordering::Relaxed) && self.since.get().is_some_and(is_due) {
+        if self.bar.length().is_some() && self.since.get().is_some_and(is_due) {
             if self.bar.is_finished() {
                 self.bar.reset();
             }
@@ -80,7 +78,7 @@ impl Bar {
 
 impl ProgressDisplay for Bar {
     fn begin(&self, what: &'static str, total: u64) -> bool {
-        if self.bar.is_hidden() || self.has_pass.swap(true, Ordering::Relaxed) {
+        if self.bar.is_hidden() || self.bar.length().is_some() {
             return false;
         }
         self.since.get_or_init(Instant::now);
@@ -99,7 +97,7 @@ impl ProgressDisplay for Bar {
 
     fn end(&self) {
         self.clear();
-        self.has_pass.store(false, Ordering::Relaxed);
+        self.bar.unset_length();
     }
 }
 
