@@ -2,33 +2,27 @@
 
 mod documents;
 mod explain;
-mod export;
 mod file;
-mod gate;
-mod heading;
 mod messages;
 mod options;
-mod plot;
-mod profile;
 mod progress;
+mod recorded;
 mod removed;
-mod replay;
-mod report;
 mod status;
 mod top;
 #[cfg_attr(not(feature = "live"), path = "cli/no_trace.rs")]
 mod trace;
-mod view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use gpuprobe_analysis::NoMatch;
 use gpuprobe_os::say;
+use gpuprobe_views::export::ExportConfig;
+use gpuprobe_views::report::ReportConfig;
 use gpuprobe_views::to_output;
 
 /// Shows who holds GPU memory in running CUDA programs, and where it leaks.
@@ -70,18 +64,18 @@ enum Action {
     /// Of running processes, or in a recording.
     Explain(Box<explain::ExplainArgs>),
     /// Analyse a recording or an Nsight Systems export.
-    Report(Box<report::ReportArgs>),
+    Report(Box<ReportConfig>),
     /// Draw memory over time.
-    Plot(plot::PlotArgs),
+    Plot(recorded::PlotArgs),
     /// Convert a recording for Perfetto or PyTorch, or into tables.
-    Export(export::ExportArgs),
+    Export(ExportConfig),
     /// Watch processes and their memory on the terminal.
     ///
     /// The same as gpuprobe alone on a terminal. Or plays a recording. Press ? for help.
     Top(Box<top::TopArgs>),
     /// Write the reports of a recorded run again.
     #[command(hide = true)]
-    Replay(replay::ReplayArgs),
+    Replay(recorded::ReplayArgs),
     /// Print the completion script of a shell.
     Completions(documents::CompletionArgs),
     /// Write the man pages into a folder, for packages.
@@ -111,9 +105,9 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "live")]
         Some(Action::Live(action)) => action.run(),
         Some(Action::Explain(arguments)) => arguments.run(),
-        Some(Action::Report(arguments)) => arguments.run(),
+        Some(Action::Report(config)) => recorded::report(*config),
         Some(Action::Plot(arguments)) => arguments.run(),
-        Some(Action::Export(arguments)) => arguments.run(),
+        Some(Action::Export(config)) => recorded::export(config),
         Some(Action::Top(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
         Some(Action::Completions(arguments)) => print(&arguments.script()),
@@ -227,42 +221,6 @@ fn print(document: &[u8]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A century: clocks end later.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// A time from a millisecond to a century with a unit (`ms`, `s`, `m`, `h`); seconds without one.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    match parse_moment(text)? {
-        duration if (Duration::from_millis(1)..=LONGEST).contains(&duration) => Ok(duration),
-        _ => Err(format!("'{text}' is out of range")),
-    }
-}
-
-/// A time from the beginning of something, which may be 0, in `ns` and `us`, too.
-fn parse_moment(text: &str) -> Result<Duration, String> {
-    let digits = text.len()
-        - text
-            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
-            .len();
-    let (number, unit) = text.split_at(digits);
-    if let ("ns", Ok(ns)) = (unit, number.parse()) {
-        return Ok(Duration::from_nanos(ns));
-    }
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("'{text}' is not a time; try 500ms, 2s or 1m"))?;
-    let seconds = match unit.trim() {
-        "ns" => number / 1e9,
-        "us" => number / 1e6,
-        "ms" => number / 1e3,
-        "" | "s" => number,
-        "m" | "min" => number * 60.0,
-        "h" => number * 3600.0,
-        other => return Err(format!("unknown unit '{other}'; use ns, us, ms, s, m or h")),
-    };
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("'{text}' is out of range"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,43 +271,5 @@ mod tests {
             let is_said = said.contains(wanted) || cfg!(not(feature = "live"));
             assert!(is_said, "{typed}: {said}");
         }
-    }
-
-    #[test]
-    fn durations() {
-        let parse = |text| parse_duration(text).ok();
-        assert_eq!(parse("500ms"), Some(Duration::from_millis(500)));
-        assert_eq!(parse("2"), Some(Duration::from_secs(2)));
-        assert_eq!(parse("1.5s"), Some(Duration::from_millis(1500)));
-        assert_eq!(parse("2m"), Some(Duration::from_secs(120)));
-        assert_eq!(parse("1h"), Some(Duration::from_secs(3600)));
-        let far = ["876001h", "10000000000000000000", "100000000000000000000"];
-        let none = [
-            "",
-            "s",
-            "0",
-            "0ms",
-            "999us",
-            "-1s",
-            "2 parsecs",
-            "1e400",
-            "1..2s",
-        ];
-        for bad in far.into_iter().chain(none) {
-            assert_eq!(parse(bad), None, "{bad}");
-            for option in ["--interval", "--duration"] {
-                let words = ["gpuprobe", "--memleak", &format!("{option}={bad}")];
-                assert!(Cli::try_parse_from(words).is_err(), "{option} {bad}");
-            }
-        }
-        let moment = |text: &str| parse_moment(text).ok();
-        assert_eq!(moment("0"), Some(Duration::ZERO));
-        assert_eq!(moment("1.5us"), Some(Duration::from_nanos(1500)));
-        let exact = 9_007_199_254_740_993;
-        assert_eq!(
-            moment(&format!("{exact}ns")),
-            Some(Duration::from_nanos(exact))
-        );
-        assert_eq!(moment("-1ns"), None);
     }
 }

@@ -9,13 +9,9 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use gpuprobe_analysis::Analysis;
-use gpuprobe_analysis::Filter;
 use gpuprobe_cuda::Modes;
-use gpuprobe_os::color::ColorChoice;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::{Facts, Player};
-use gpuprobe_report::View;
-use gpuprobe_views::profile::ProfileConfig;
 use gpuprobe_views::report;
 use gpuprobe_views::report::{AnalysisFormat, ReportConfig};
 use rusqlite::Connection;
@@ -80,15 +76,9 @@ fn config(file: &Path, question: Analysis, output: PathBuf) -> ReportConfig {
     ReportConfig {
         file: file.to_owned(),
         question,
-        filter: Filter::default(),
-        view: View::default(),
-        top: None,
         format: AnalysisFormat::Tsv,
         output: Some(output),
-        color: ColorChoice::Never,
-        gate: None,
-        profiles: ProfileConfig::default(),
-        diff: None,
+        ..ReportConfig::default()
     }
 }
 

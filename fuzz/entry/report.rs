@@ -18,7 +18,7 @@ use gpuprobe_analysis::{Analysis, File, Filter};
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_os::color::ColorChoice;
+use gpuprobe_os::color::{ColorChoice, ColorOption};
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::terminal::Layout;
 use gpuprobe_recording::log;
@@ -126,16 +126,12 @@ fn host() -> Filter {
 fn summary(file: &Path, output: Option<PathBuf>) -> question::ReportConfig {
     question::ReportConfig {
         file: file.to_owned(),
-        question: Analysis::Summary,
-        filter: Filter::default(),
-        view: View::default(),
         top: Some(5),
-        format: question::AnalysisFormat::Text,
         output,
-        color: ColorChoice::Always,
-        diff: None,
-        gate: None,
-        profiles: ProfileConfig::default(),
+        color: ColorOption {
+            color: ColorChoice::Always,
+        },
+        ..question::ReportConfig::default()
     }
 }
 
@@ -151,9 +147,12 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
                 pprof: out("profile.pb.gz"),
                 scope: ProfileScope {
                     weight: Weight::Peak,
-                    full_stacks: true,
                     ..ProfileScope::default()
                 },
+            },
+            view: View {
+                full_stacks: true,
+                ..View::default()
             },
             ..plain.clone()
         },

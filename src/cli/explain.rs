@@ -6,14 +6,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use super::view::ColorArgs;
 use super::{file, progress};
-use gpuprobe_analysis::{Analysis, Filter};
+use gpuprobe_analysis::{Analysis, Filter, NEWEST};
+use gpuprobe_os::color::ColorOption;
 use gpuprobe_report::gate::LEAKED;
 use gpuprobe_views::report::{self, AnalysisFormat, ReportConfig};
 #[cfg(feature = "live")]
 use {
-    super::heading,
     super::trace::TargetArgs,
     super::wrong,
     crate::live::{self, AdvancedOptions, Explains, Target, TraceConfig},
@@ -42,14 +41,14 @@ pub(super) struct ExplainArgs {
     fail_on_leak: bool,
 
     #[command(flatten)]
-    color: ColorArgs,
+    color: ColorOption,
 
     #[cfg(feature = "live")]
     #[command(flatten)]
     target: TargetArgs,
 
     #[cfg(feature = "live")]
-    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    #[command(flatten, next_help_heading = "Advanced")]
     advanced: AdvancedOptions,
 }
 
@@ -75,7 +74,7 @@ impl ExplainArgs {
         #[cfg(not(feature = "live"))]
         let pid = None;
         let config = ReportConfig {
-            file: file::or_newest(self.file),
+            file: file::or_newest(self.file.unwrap_or(NEWEST.into())),
             question: Analysis::Explain,
             filter: Filter {
                 pid,
@@ -86,7 +85,7 @@ impl ExplainArgs {
                 _ => AnalysisFormat::Text,
             },
             output: self.output,
-            color: self.color.choice(),
+            color: self.color,
             ..ReportConfig::default()
         };
         let found = report::run(&config, &progress::on_stderr())?.explain;
@@ -114,7 +113,7 @@ impl ExplainArgs {
                 _ => ReportFormat::Text,
             },
             output: self.output,
-            color: self.color.choice(),
+            color: self.color,
             explains: Some(Explains {
                 fails: self.fail_on_leak,
             }),

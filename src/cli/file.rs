@@ -9,13 +9,14 @@ use std::time::SystemTime;
 use clap::error::ErrorKind;
 
 use super::wrong;
+use gpuprobe_analysis::NEWEST;
 use gpuprobe_os::say;
 
 /// The file that was named, or else the newest recording in the current folder, which is said; exits
 /// if there is none.
-pub(super) fn or_newest(named: Option<PathBuf>) -> PathBuf {
-    if let Some(file) = named {
-        return file;
+pub(super) fn or_newest(named: PathBuf) -> PathBuf {
+    if named != Path::new(NEWEST) {
+        return named;
     }
     let found = newest(Path::new("."));
     let (file, others) =
@@ -67,11 +68,10 @@ pub(super) fn picture_of(file: &Path) -> PathBuf {
         name.push(".svg");
         PathBuf::from(name)
     };
-    let free = (1..u32::MAX).map(numbered).find(|path| {
-        let status = fs::symlink_metadata(path);
-        status.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    });
-    free.unwrap_or_else(|| numbered(1))
+    let mut free = (1..)
+        .map(numbered)
+        .filter(|path| fs::symlink_metadata(path).is_err());
+    free.next().unwrap_or_default()
 }
 
 #[cfg(test)]

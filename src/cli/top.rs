@@ -8,8 +8,10 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use super::view::ColorArgs;
-use super::{file, heading, parse_duration};
+use super::file;
+use gpuprobe_analysis::NEWEST;
+use gpuprobe_model::typed::parse_duration;
+use gpuprobe_os::color::ColorOption;
 use gpuprobe_top::{ScreenConfig, TopReplayConfig, replay};
 #[cfg(feature = "live")]
 use {
@@ -20,7 +22,7 @@ use {
     clap::error::ErrorKind,
     gpuprobe_cuda::Modes,
     gpuprobe_report::{GroupBy, View},
-    std::sync::Arc,
+    gpuprobe_views::ReportFormat,
 };
 
 #[derive(Debug, Args)]
@@ -37,7 +39,7 @@ pub(super) struct TopArgs {
         default_value = "1x",
         value_parser = parse_speed,
         requires = "file",
-        help_heading = heading::OUTPUT
+        help_heading = "Output"
     )]
     speed: f64,
 
@@ -47,23 +49,23 @@ pub(super) struct TopArgs {
         value_name = "TIME",
         default_value = "1s",
         value_parser = parse_duration,
-        help_heading = heading::OUTPUT
+        help_heading = "Output"
     )]
     interval: Duration,
 
     /// Write the reports that are shown to FILE too, in JSON.
-    #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
 
     #[command(flatten)]
-    color: ColorArgs,
+    color: ColorOption,
 
     #[cfg(feature = "live")]
     #[command(flatten)]
     target: TargetArgs,
 
     #[cfg(feature = "live")]
-    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    #[command(flatten, next_help_heading = "Advanced")]
     advanced: AdvancedOptions,
 }
 
@@ -89,12 +91,12 @@ impl TopArgs {
             return live::run(&self.into_config());
         }
         replay(&TopReplayConfig {
-            file: file::or_newest(self.file),
+            file: file::or_newest(self.file.unwrap_or(NEWEST.into())),
             speed: self.speed,
             interval: self.interval,
             output: self.output,
             screen: ScreenConfig {
-                colored: self.color.choice().paints(true),
+                colored: self.color.paints(true),
                 is_replay: true,
             },
         })?;
@@ -124,10 +126,11 @@ impl TopArgs {
             top: Some(LISTED),
             output: self.output,
             screens: Some(ScreenConfig {
-                colored: self.color.choice().paints(true),
+                colored: self.color.paints(true),
                 is_replay: false,
             }),
-            progress: Arc::new(()),
+            progress: None,
+            format: ReportFormat::Json,
             ..self.target.config(self.advanced, modes, self.interval)
         }
     }

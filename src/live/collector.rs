@@ -5,10 +5,14 @@ use std::fs;
 use std::os::linux::fs::MetadataExt;
 
 use anyhow::{Context, Result, bail};
-use gpuprobe_wire::settings::{ActivityKinds, FLUSH_MS, TracerId, WireSettings};
+use clap::Args;
+use gpuprobe_wire::settings::{
+    ActivityKinds, BUFFER_BYTES, BUFFER_BYTES_RANGE, FLUSH_MS, TracerId, WireSettings,
+};
 
 use crate::probe::library::CollectorLibrary;
 use crate::probe::{Probe, ProbePoint, Purpose};
+use gpuprobe_model::typed::parse_size;
 use gpuprobe_os::proc;
 use gpuprobe_wire::SETTINGS_VARIABLE;
 
@@ -19,12 +23,54 @@ const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
 /// Settings of the collector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+#[command(next_help_heading = "What to trace")]
+#[allow(clippy::doc_markdown, reason = "it is the help, which has no markdown")]
 pub struct CollectorSettings {
-    /// The kinds of records to collect.
+    /// Report GPU activity: CUPTI, loaded into COMMAND.
+    ///
+    /// KINDS, separated by commas [default: all but graph]: device, context, stream, name, driver, runtime, memcpy, memcpy2, memset, kernel,
+    /// concurrent_kernel, memory, memory_pool, sync, graph, overhead, external_correlation,
+    /// marker. With graph, a graph launch is one record, without the kernels, copies and sets in it.
+    #[arg(
+        id = "activity",
+        long = "activity",
+        value_name = "KINDS",
+        value_parser = parse_kinds,
+        required = false,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        group = "single"
+    )]
     pub kinds: ActivityKinds,
-    /// Size of each buffer given to CUPTI.
+
+    /// Size of CUPTI's buffers in COMMAND.
+    #[arg(
+        id = "cupti_buffer",
+        long = "cupti-buffer",
+        value_name = "SIZE",
+        default_value_t = BUFFER_BYTES,
+        value_parser = parse_buffer,
+        requires = "activity",
+        hide = true
+    )]
     pub buffer_bytes: usize,
+}
+
+fn parse_kinds(text: &str) -> Result<ActivityKinds, String> {
+    match text {
+        "" => Ok(ActivityKinds::USUAL),
+        _ => text.parse(),
+    }
+}
+
+fn parse_buffer(text: &str) -> Result<usize, String> {
+    let fits = usize::try_from(parse_size(text)?).ok();
+    let fits = fits.filter(|bytes| BUFFER_BYTES_RANGE.contains(bytes));
+    let (least, most) = (BUFFER_BYTES_RANGE.start(), BUFFER_BYTES_RANGE.end());
+    let range = format!("from {} KiB to {} MiB", least >> 10, most >> 20);
+    fits.ok_or_else(|| format!("'{text}' is out of range: {range}"))
 }
 
 /// The collector's file, ready for the command to load; removed on drop.

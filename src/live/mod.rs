@@ -29,9 +29,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::probe::StackMode;
+use clap::Args;
 use discovery::Tracer;
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
-use gpuprobe_os::color::ColorChoice;
+use gpuprobe_model::typed::parse_size;
+use gpuprobe_os::color::ColorOption;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_report::View;
 use gpuprobe_report::gate;
@@ -50,9 +52,10 @@ pub use name::recording_path;
 pub use run::run;
 
 /// The processes to trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// Every process, present and future: host-wide.
+    #[default]
     Everything,
     /// Running processes, by their ids.
     Processes(Vec<u32>),
@@ -95,9 +98,10 @@ impl ApiChoice {
 }
 
 /// Tracing of PyTorch's caching allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TensorMode {
     /// Tensors by call site, with `--memleak`.
+    #[default]
     On,
     /// Also the requested size and the stream of each tensor, where the library has static probes
     /// for these: a third probe hit per tensor.
@@ -107,7 +111,7 @@ pub enum TensorMode {
 }
 
 /// Settings of a live session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TraceConfig {
     /// The processes to trace.
     pub target: Target,
@@ -149,13 +153,13 @@ pub struct TraceConfig {
     /// else standard output.
     pub output: Option<PathBuf>,
     /// When text has colours.
-    pub color: ColorChoice,
+    pub color: ColorOption,
     /// What is rarely needed.
     pub advanced: AdvancedOptions,
     /// The recording to write.
     pub record: Option<RecordConfig>,
     /// Shows how many functions are named at the end.
-    pub progress: SharedProgress,
+    pub progress: Option<SharedProgress>,
     /// At the end, only the explanation is printed.
     pub explains: Option<Explains>,
     /// Instead of reports, documents are served.
@@ -188,14 +192,30 @@ impl TraceConfig {
 }
 
 /// Settings of the recording.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Recording")]
 pub struct RecordConfig {
-    /// The file to create.
+    /// Record into the new file FILE too, for `gpuprobe report`.
+    ///
+    /// With --cudatrace, that has every single launch.
+    #[arg(id = "record", long = "record", value_name = "FILE", required = false)]
     pub path: PathBuf,
-    /// Only the recording is written: no reports.
-    pub only: bool,
-    /// Its maximum size, bytes; `None` for no limit.
+
+    /// Stop recording at this file size: 512M, 4G.
+    ///
+    /// Tracing with reports continues.
+    #[arg(
+        id = "max_file_size",
+        long = "max-file-size",
+        value_name = "SIZE",
+        value_parser = parse_size,
+        requires = "record"
+    )]
     pub max_bytes: Option<u64>,
+    /// Only the recording is written: no reports.
+    #[arg(skip)]
+    pub only: bool,
     /// Interval of NVML samples of the memory used on each GPU; `None` for no samples.
+    #[arg(skip)]
     pub sample_every: Option<Duration>,
 }

@@ -10,7 +10,7 @@ use super::sink::Sink;
 use super::{Target, TraceConfig};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_os::color::ColorChoice;
+use gpuprobe_os::color::ColorOption;
 use gpuprobe_os::terminal::{self, Layout, StandardStream};
 use gpuprobe_os::{files, say};
 use gpuprobe_report::bandwidth::CopyReport;
@@ -27,7 +27,7 @@ pub(super) struct Output {
     is_terminal: bool,
     /// Set if a report replaces the last one on the screen.
     screen: Option<Screen>,
-    color: ColorChoice,
+    color: ColorOption,
     full_names: bool,
     /// The losses printed on standard error, if the format has no place for them.
     lost_said: Option<Lost>,

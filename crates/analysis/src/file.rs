@@ -28,6 +28,9 @@ use gpuprobe_report::profile::{self, Profile, ProfileScope, ProfiledMemory, Weig
 use gpuprobe_report::work::WorkList;
 use gpuprobe_report::{Options, Report, ReportSources, View};
 
+/// Typed for a file, or nothing typed: the newest recording in the current folder.
+pub const NEWEST: &str = "gpuprobe-*.sqlite";
+
 /// What is asked about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Analysis {

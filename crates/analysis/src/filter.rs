@@ -2,27 +2,38 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use chrono::{DateTime, FixedOffset, Local, NaiveDateTime};
 
 use super::range::{first_ns, span};
+use gpuprobe_model::typed::parse_moment;
 use gpuprobe_recording::memory_rows::{CALLS, MEMORY, RowFilter};
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Session, ids};
 
 /// Filter on the events of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Filter {
-    /// Include this process only.
+    /// Look at this process only.
+    #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// Include this device only.
+
+    /// Look at this device only.
+    #[arg(long, value_name = "N")]
     pub device: Option<i64>,
-    /// Include host memory, too.
+
+    /// Show memory of the host (pinned, pageable) too.
+    #[arg(long)]
     pub host: bool,
-    /// Start of the selected time.
+
+    /// Begin this long after the first memory event, or at this time of day: 2s, 2026-11-25T12:00:00.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<Moment>,
-    /// End of the selected time.
+
+    /// End this long after the first memory event, or at this time of day.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<Moment>,
 }
 
@@ -187,9 +198,26 @@ pub enum Moment {
     At(DateTime<FixedOffset>),
 }
 
+impl FromStr for Moment {
+    type Err = String;
+
+    /// A time after the first memory event, or before it with a minus, or a time of day.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(time) = Self::time_of_day(text) {
+            return Ok(time);
+        }
+        let (sign, digits) = match text.strip_prefix('-') {
+            Some(digits) => (-1, digits),
+            None => (1, text),
+        };
+        let ns = i64::try_from(parse_moment(digits)?.as_nanos()).unwrap_or(i64::MAX);
+        Ok(Self::After(sign * ns))
+    }
+}
+
 impl Moment {
     /// A time of day as in RFC 3339, or without an offset in the local time zone; `None` if `text` is none.
-    pub fn time_of_day(text: &str) -> Option<Self> {
+    fn time_of_day(text: &str) -> Option<Self> {
         if let Ok(time) = DateTime::parse_from_rfc3339(text) {
             return Some(Self::At(time));
         }
@@ -211,6 +239,17 @@ impl Moment {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times() {
+        assert_eq!("2s".parse(), Ok(Moment::After(2_000_000_000)));
+        assert_eq!("-5ns".parse(), Ok(Moment::After(-5)));
+        let noon = "2026-11-25T12:00:00Z".parse();
+        assert!(matches!(noon, Ok(Moment::At(_))));
+        for wrong in ["", "-", "--1s", "soon", "2026-11-25T25:00:00Z"] {
+            assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn times_of_day() {

@@ -11,13 +11,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use chrono::DateTime;
 
-use crate::{File, Filter};
+use crate::{File, Filter, NEWEST};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::Lost;
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::link::PcieLink;
+use gpuprobe_model::typed::parse_top;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::Source;
 use gpuprobe_recording::log::{Item, LogNote, LogReader, Mark};
@@ -196,18 +197,29 @@ fn time_of(item: &Item<'_>) -> Option<u64> {
 }
 
 /// Options of `gpuprobe replay`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ReplayConfig {
-    /// The recording to replay.
+    /// A recording; by default, the newest gpuprobe-*.sqlite in the current folder.
+    #[arg(value_name = "FILE", default_value = NEWEST, hide_default_value = true)]
     pub file: PathBuf,
-    /// Limit on the rows per thread or process; `None` for all.
-    pub top: Option<usize>,
-    /// Grouping, filters and order of live memory.
-    pub view: View,
-    /// Write every single copy and activity record.
-    pub per_call: bool,
+
     /// Write the last report only.
+    #[arg(id = "last", long = "last")]
     pub only_last: bool,
+
+    /// Write a line for every single copy and record of what the GPU did.
+    #[arg(long)]
+    pub per_call: bool,
+
+    /// Grouping, filters and order of live memory.
+    #[command(flatten)]
+    pub view: View,
+
+    /// Rows per list, or all.
+    ///
+    /// By default 10 in text, all in json and csv.
+    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = "Output")]
+    pub top: Option<usize>,
 }
 
 /// Writes with `writer` the reports that the recorded run wrote, or would have written; `progress`

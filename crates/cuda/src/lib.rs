@@ -47,6 +47,8 @@ mod runtime_copies;
 pub mod table;
 mod value;
 
+use clap::{ArgGroup, Args};
+
 pub use abi::*;
 pub use memory_kind::{AddressSpace, Belongs, KindSet, MemoryKind};
 pub use table::FUNCTIONS;
@@ -64,16 +66,43 @@ impl Layer {
 }
 
 /// Tracing modes; any combination is valid.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "What to trace", group = ArgGroup::new("single").multiple(true))]
 pub struct Modes {
-    /// Trace memory allocations and leaks.
+    /// Memory allocated and not freed; the default.
+    #[arg(long)]
     pub memleak: bool,
-    /// Trace kernel and graph launches.
+
+    /// Which kernels are launched, and how often.
+    #[arg(long)]
     pub cudatrace: bool,
-    /// Trace sizes and bandwidth of copies.
+
+    /// How much is copied, and how fast.
+    #[arg(long, group = "single")]
     pub bandwidth_util: bool,
+
     /// Collect GPU activity with CUPTI.
+    #[arg(skip)]
     pub activity: bool,
+}
+
+impl Modes {
+    /// Memory only: the mode where none is given.
+    pub const MEMORY: Self = Self {
+        memleak: true,
+        cudatrace: false,
+        bandwidth_util: false,
+        activity: false,
+    };
+
+    /// These modes, or where there is none, `default`.
+    #[must_use]
+    pub fn or(self, default: Self) -> Self {
+        match self == Self::default() {
+            true => default,
+            false => self,
+        }
+    }
 }
 
 named! {

@@ -1,4 +1,4 @@
-//! The data types that cross a boundary of crates: events, call stacks, GPU activity, losses; units and text.
+//! The data types that cross a boundary of crates: events, call stacks, GPU activity, losses; units, text and what is typed.
 //!
 //! For: all other crates.
 //! May use: `cuda`, `wire` and the standard clock.
@@ -16,6 +16,7 @@ pub mod memo;
 pub mod stack;
 pub mod text;
 mod total;
+pub mod typed;
 mod usage;
 
 pub use lost::{Lost, UserLoss, by_user};

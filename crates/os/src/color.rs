@@ -1,6 +1,8 @@
 //! Colours of text on a terminal.
 
 use anstyle::{AnsiColor, Style};
+use clap::Args;
+pub use clap::ColorChoice;
 
 /// Meaning of a part of a text, which decides how it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,24 +101,30 @@ fn style_at(text: &str) -> Option<usize> {
 }
 
 /// When reports have colours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ColorChoice {
-    /// On a terminal, unless `NO_COLOR` is set (and not empty) or `TERM` is unset or `dumb`.
-    #[default]
-    Auto,
-    /// Everywhere.
-    Always,
-    /// Nowhere.
-    Never,
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "Output")]
+pub struct ColorOption {
+    /// Colour text: auto, always or never.
+    ///
+    /// By default, on a terminal, unless `NO_COLOR` is set or `TERM` is dumb.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub color: ColorChoice,
 }
 
-impl ColorChoice {
+impl ColorOption {
     /// Whether an output has colours, which is a terminal or not.
     pub fn paints(self, is_terminal: bool) -> bool {
-        match self {
-            Self::Always => true,
-            Self::Never => false,
-            Self::Auto => {
+        match self.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
                 is_terminal && !anstyle_query::no_color() && anstyle_query::term_supports_color()
             }
         }
@@ -146,8 +154,9 @@ mod tests {
 
     #[test]
     fn a_choice_overrides_the_terminal() {
-        assert!(ColorChoice::Always.paints(false));
-        assert!(!ColorChoice::Never.paints(true));
-        assert!(!ColorChoice::Auto.paints(false));
+        let paints = |color, on_terminal| ColorOption { color }.paints(on_terminal);
+        assert!(paints(ColorChoice::Always, false));
+        assert!(!paints(ColorChoice::Never, true));
+        assert!(!paints(ColorChoice::Auto, false));
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
-use crate::color::{ColorChoice, Piece, pieces};
+use crate::color::{ColorOption, Piece, pieces};
 
 /// An output that may be a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Layout {
     /// Layout of text on `stream`, or in a file if that is `None`. The width is that of the variable
     /// `COLUMNS`, as in `ps`, else the terminal's as it is now, within 80 to 240; files and pipes have no
     /// limit.
-    pub fn of(stream: Option<StandardStream>, color: ColorChoice) -> Self {
+    pub fn of(stream: Option<StandardStream>, color: ColorOption) -> Self {
         let (is_terminal, size) = stream.map(StandardStream::look).unwrap_or_default();
         let columns = size.map(|(columns, _)| columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
         Self {
@@ -215,9 +215,10 @@ mod tests {
 
     #[test]
     fn a_file_has_lines_of_any_length_and_no_colours() {
-        let layout = Layout::of(None, ColorChoice::Auto);
+        let layout = Layout::of(None, ColorOption::default());
         assert!(!layout.colored);
         assert_eq!(layout.columns, columns());
-        assert!(Layout::of(None, ColorChoice::Always).colored);
+        let color = ColorChoice::Always;
+        assert!(Layout::of(None, ColorOption { color }).colored);
     }
 }

@@ -23,6 +23,7 @@ use gpuprobe_engine::verdict::{Judgement, Verdict};
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
+use gpuprobe_model::typed::parse_size;
 use gpuprobe_os::regular::open_input;
 use gpuprobe_os::{files, say};
 use gpuprobe_stacks::allocators::down_to_start;
@@ -33,17 +34,39 @@ use pattern::Pattern;
 pub const LEAKED: u8 = 100;
 
 /// Which memory counts as a leak, and the files to write the result to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Output")]
 pub struct GateConfig {
-    /// Bytes that may be leaked, of all processes together.
+    /// Exit with status 100 after a leak over SIZE.
+    ///
+    /// Of processes that have ended. What libraries allocate once and what frameworks keep in pools is no leak.
+    #[arg(
+        id = "fail_on_leak",
+        long = "fail-on-leak",
+        value_name = "SIZE",
+        value_parser = parse_size,
+        required = false,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "0"
+    )]
     pub tolerated_bytes: u64,
-    /// An earlier report in JSON: what it has is no leak.
+
+    /// With --fail-on-leak, count only growth since FILE, an earlier report in JSON.
+    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
     pub baseline: Option<PathBuf>,
-    /// Patterns of what is no leak.
+
+    /// With --fail-on-leak, ignore call sites whose owner, label, function, library or source
+    /// file matches GLOB; repeatable.
+    #[arg(long = "ignore", value_name = "GLOB", requires = "fail_on_leak")]
     pub ignored: Vec<String>,
-    /// Files of such patterns.
+
+    /// Like --ignore for each line of FILE, with the reason after a #; repeatable.
+    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
     pub suppressions: Vec<PathBuf>,
-    /// Where `JUnit` XML is written.
+
+    /// With --fail-on-leak, write junit XML to FILE: a failed test for each leak.
+    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
     pub junit: Option<PathBuf>,
 }
 

@@ -59,7 +59,7 @@ use options::ScrapeScope;
 use records::PerRecordLine;
 
 pub use history::History;
-pub use options::{GroupBy, Options, ProcessDetail, SortBy, View};
+pub use options::{GroupBy, Options, ProcessDetail, SiteNumber, SortBy, View};
 pub use verdict::WorstVerdicts;
 
 /// Version of all JSON output: 2. `docs/report.schema.json` describes it.

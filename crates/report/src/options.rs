@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::str::FromStr;
 use std::time::Duration;
 
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Allocation, Process};
 use gpuprobe_model::link::PcieLink;
+use gpuprobe_model::typed::{parse_duration, parse_size};
 
 /// Options of a report.
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,31 +162,73 @@ pub enum SortBy {
     Age,
 }
 
+/// A call site, as reports number it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteNumber {
+    /// Where CUDA was called.
+    Cuda(u32),
+    /// Where PyTorch's allocator was.
+    Tensors(u32),
+}
+
+impl FromStr for SiteNumber {
+    type Err = String;
+
+    /// `12`, or `T12`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let of_tensors = text.strip_prefix(['T', 't']);
+        let number = of_tensors.unwrap_or(text).parse();
+        let number = number.map_err(|_| format!("'{text}' is not a call site; try 12 or T12"))?;
+        Ok(match of_tensors {
+            Some(_) => Self::Tensors(number),
+            None => Self::Cuda(number),
+        })
+    }
+}
+
 /// Grouping, filters and order of listed memory. Sums of processes are never filtered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Output")]
 pub struct View {
-    /// Groups of live allocations; `None` for GPUs in a host-wide trace, else call sites.
+    /// Group live allocations [default: gpu host-wide, else stack].
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_missing_value = "stack")]
     pub group: Option<GroupBy>,
-    /// Limit on the frames shown of a stack.
+
+    /// Show at most N frames of each call stack.
+    #[arg(long, value_name = "N", help_heading = "Call stacks")]
     pub depth: Option<usize>,
-    /// Minimum age of allocations.
-    pub older_than: Option<Duration>,
-    /// Minimum size of allocations, bytes.
-    pub min_bytes: Option<u64>,
-    /// Sort order of lists.
-    pub sort: SortBy,
-    /// Show every frame: CUDA's own too, and in Python programs native code beside Python.
+
+    /// Show every frame: those inside CUDA's libraries too, and native ones beside Python.
+    #[arg(long, help_heading = "Call stacks")]
     pub full_stacks: bool,
-    /// In text, show the call stack of every listed site.
+
+    /// Show the call stack of each call site, in text; so do the two options above.
+    #[arg(long, help_heading = "Call stacks")]
     pub stacks_shown: bool,
-    /// In text, show names of kernels whole.
+
+    /// Show names of kernels whole, in lines of any length, in text.
+    #[arg(long)]
     pub full_names: bool,
-    /// In text, show all details of the site with this id.
-    pub site: Option<u32>,
-    /// In text, show all details of the tensor site with this id.
-    pub tensor_site: Option<u32>,
-    /// In text, list single allocations.
+
+    /// Show everything about call site N, or TN for one of tensors, in text.
+    #[arg(long, value_name = "N")]
+    pub site: Option<SiteNumber>,
+
+    /// List single allocations, in text.
+    #[arg(long)]
     pub allocations: bool,
+
+    /// List only allocations of at least this age: 30s, 5m.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub older_than: Option<Duration>,
+
+    /// List only allocations of at least this size: 4096, 64KiB, 2M.
+    #[arg(id = "min_size", long = "min-size", value_name = "SIZE", value_parser = parse_size)]
+    pub min_bytes: Option<u64>,
+
+    /// Sort order of call sites and allocations.
+    #[arg(long, value_enum, value_name = "BY", default_value_t)]
+    pub sort: SortBy,
 }
 
 impl SortBy {
@@ -205,9 +249,9 @@ impl View {
         self.group != Some(GroupBy::NativeStack)
     }
 
-    /// Whether one call site only is shown.
-    pub fn is_of_one_site(&self) -> bool {
-        self.site.is_some() || self.tensor_site.is_some()
+    /// Whether call stacks are shown: whoever asks for frames wants to see them.
+    pub fn shows_stacks(&self) -> bool {
+        self.stacks_shown || self.full_stacks || self.depth.is_some()
     }
 
     /// Whether no age or size filter is set.

@@ -56,19 +56,38 @@ pub enum ProfiledMemory {
 }
 
 /// Selects the memory of a profile.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Call stacks")]
 pub struct ProfileScope {
-    /// Live memory of the profile: now, or at the peak.
+    /// Memory in --folded, --flamegraph and --pprof.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t,
+        requires = "profiles"
+    )]
     pub weight: Weight,
+    /// Allocator whose memory is in these files.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t,
+        requires = "profiles"
+    )]
+    pub of: ProfiledMemory,
     /// Include host memory, too.
+    #[arg(skip)]
     pub host: bool,
     /// Include CUDA's own frames and the interpreter's, too.
+    #[arg(skip)]
     pub full_stacks: bool,
-    /// Memory from CUDA, or tensors.
-    pub of: ProfiledMemory,
     /// Only this process.
+    #[arg(skip)]
     pub pid: Option<u32>,
     /// For whoever may read it over a network: live processes only, with labels and without addresses.
+    #[arg(skip)]
     pub is_public: bool,
 }
 

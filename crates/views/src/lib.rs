@@ -68,9 +68,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Output formats of reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ReportFormat {
     /// Text for a terminal.
+    #[default]
     Text,
     /// JSON Lines: one object per report.
     Json,

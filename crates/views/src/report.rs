@@ -5,23 +5,24 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use super::json;
 use super::profile::{Outputs, ProfileConfig};
 use super::tables::memory::{GrowthRow, SiteRow, allocations, growth};
 use super::tables::work::{PROCESSES, columns};
 use super::tables::{Column, Rows};
 use super::text::file;
 use super::text::page::Page;
+use super::{html, json};
 use super::{to_output, usage};
 use gpuprobe_analysis::diff::Diff;
-use gpuprobe_analysis::{Analysis, File, Filter, Lists};
-use gpuprobe_os::color::ColorChoice;
+use gpuprobe_analysis::{Analysis, File, Filter, Lists, NEWEST, page};
+use gpuprobe_model::typed::parse_top;
+use gpuprobe_os::color::ColorOption;
 use gpuprobe_os::files;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal::{Layout, StandardStream};
 use gpuprobe_report::explain::Explain;
-use gpuprobe_report::gate::{self, Gate};
+use gpuprobe_report::gate::{self, Gate, GateConfig};
 use gpuprobe_report::lists::AllocationRow;
 use gpuprobe_report::work::Work;
 use gpuprobe_report::{GroupBy, Report, View};
@@ -40,31 +41,82 @@ pub enum AnalysisFormat {
     Csv,
 }
 
+/// Options that select what the HTML file lets its reader select, or that are about other outputs; some are groups.
+const NOT_WITH_HTML: &[&str] = &[
+    "analysis",
+    "top",
+    "format",
+    "output",
+    "from",
+    "to",
+    "host",
+    "profiles",
+    "View",
+    "color",
+    "GateConfig",
+];
+
 /// Options of `gpuprobe report`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct ReportConfig {
-    /// The recording or export.
+    /// A recording or Nsight Systems export [default: the newest gpuprobe-*.sqlite here].
+    #[arg(value_name = "FILE", default_value = NEWEST, hide_default_value = true)]
     pub file: PathBuf,
-    /// The analysis to run.
+
+    /// What to report.
+    #[arg(
+        id = "analysis",
+        long = "analysis",
+        value_enum,
+        value_name = "NAME",
+        default_value_t
+    )]
     pub question: Analysis,
-    /// Filter on the events of the file.
-    pub filter: Filter,
-    /// Grouping, filters and order of live memory.
-    pub view: View,
-    /// Limit on the rows of a list, in text.
-    pub top: Option<usize>,
-    /// Output format of the result.
-    pub format: AnalysisFormat,
-    /// Output file; `None` and `-` for standard output.
-    pub output: Option<PathBuf>,
-    /// When text has colours.
-    pub color: ColorChoice,
-    /// Compare with this later run instead.
+
+    /// Show what grew from FILE to this later run, by call stack.
+    #[arg(long, value_name = "OTHER", conflicts_with = "analysis")]
     pub diff: Option<PathBuf>,
+
+    /// Filter on the events of the file.
+    #[command(flatten)]
+    pub filter: Filter,
+
+    /// Rows at most, largest first, or all.
+    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = "Output")]
+    pub top: Option<usize>,
+
+    /// Format of the answer.
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub format: AnalysisFormat,
+
+    /// Write to this file instead of standard output (`-`).
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+
+    /// When text has colours.
+    #[command(flatten)]
+    pub color: ColorOption,
+
+    /// Write one self-contained HTML file: timelines, call sites, kernels, copies; beside OTHER with --diff.
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Output",
+        conflicts_with_all = NOT_WITH_HTML
+    )]
+    pub html: Option<PathBuf>,
+
     /// Profiles to write, too.
+    #[command(flatten)]
     pub profiles: ProfileConfig,
+
     /// Limits on memory that was never freed.
-    pub gate: Option<gate::GateConfig>,
+    #[command(flatten)]
+    pub gate: Option<GateConfig>,
+
+    /// Grouping, filters and order of live memory.
+    #[command(flatten)]
+    pub view: View,
 }
 
 /// What a file was found to hold, for an exit status.
@@ -82,12 +134,20 @@ pub struct Answer {
 ///
 /// The file cannot be read or has nothing of what is asked for, or an output cannot be written.
 pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
+    if let Some(output) = &config.html {
+        let (file, after) = (&config.file, config.diff.as_deref());
+        let page = page::read(file, after, &config.filter, progress)?;
+        html::write(&page, output)?;
+        return Ok(Answer::default());
+    }
     let gate = config.gate.as_ref().map(Gate::open).transpose()?;
     let file = File::open(&config.file, config.filter, progress)?;
     let profiles = Outputs::open(&config.profiles, Some(&config.file))?;
     let has_profiles = profiles.any();
     if has_profiles {
-        profiles.write(&file.profile(config.profiles.scope)?)?;
+        let mut scope = config.profiles.scope;
+        scope.full_stacks = config.view.full_stacks;
+        profiles.write(&file.profile(scope)?)?;
     }
     let is_summary = config.question == Analysis::Summary && config.diff.is_none();
     let mut answer = Answer::default();

@@ -1,7 +1,5 @@
 //! Live tracing, as it is typed.
 
-mod activity;
-mod modes;
 mod record;
 mod serve;
 mod target;
@@ -15,17 +13,17 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
 
-use super::gate::GateArgs;
-use super::profile::ProfileArgs;
-use super::view::{ColorArgs, ViewArgs, parse_size, parse_top, rows};
-use super::{heading, parse_duration, wrong};
+use super::wrong;
 use crate::doctor;
-use crate::live::{self, AdvancedOptions, RecordConfig, TraceConfig};
+use crate::live::{self, AdvancedOptions, CollectorSettings, RecordConfig, Target, TraceConfig};
 use gpuprobe_cuda::Modes;
+use gpuprobe_model::typed::{parse_duration, parse_top};
+use gpuprobe_os::color::ColorOption;
+use gpuprobe_report::View;
+use gpuprobe_report::gate::GateConfig;
 use gpuprobe_views::ReportFormat;
+use gpuprobe_views::profile::ProfileConfig;
 
-use activity::ActivityArgs;
-use modes::ModeArgs;
 pub(super) use target::TargetArgs;
 
 /// Runs as a process that another gpuprobe has started; returns its exit status if it is one.
@@ -76,16 +74,16 @@ impl TraceCommandAction {
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
     #[command(flatten)]
-    modes: ModeArgs,
+    modes: Modes,
 
     #[command(flatten)]
-    activity: ActivityArgs,
+    collect: Option<CollectorSettings>,
 
     #[command(flatten)]
     target: TargetArgs,
 
     #[command(flatten)]
-    profile: ProfileArgs,
+    profiles: ProfileConfig,
 
     /// Time between reports: 500ms, 2s, 1m.
     #[arg(
@@ -93,67 +91,52 @@ pub(super) struct TraceArgs {
         value_name = "TIME",
         default_value = "2s",
         value_parser = parse_duration,
-        help_heading = heading::OUTPUT
+        help_heading = "Output"
     )]
     interval: Duration,
 
     /// Rows per list, or all.
     ///
     /// By default 10 in text, all in json and csv.
-    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = heading::OUTPUT)]
+    #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = "Output")]
     top: Option<usize>,
 
     /// Format of the reports: text, json or csv.
     #[arg(
         long,
         value_enum,
-        default_value_t = ReportFormat::Text,
+        default_value_t,
         hide_default_value = true,
         hide_possible_values = true,
-        help_heading = heading::OUTPUT
+        help_heading = "Output"
     )]
     format: ReportFormat,
 
     /// Write reports to FILE, or to stdout (`-`).
     ///
     /// By default, to standard output, and with COMMAND to standard error.
-    #[arg(short, long, value_name = "FILE", help_heading = heading::OUTPUT)]
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
 
     #[command(flatten)]
-    view: ViewArgs,
+    view: View,
 
     /// With --bandwidth-util or --activity, write a line for every copy or record.
     ///
     /// In csv, instead of sums.
-    #[arg(long, requires = modes::SINGLE, help_heading = heading::OUTPUT)]
+    #[arg(long, requires = "single", help_heading = "Output")]
     per_call: bool,
 
     #[command(flatten)]
-    color: ColorArgs,
+    color: ColorOption,
 
     #[command(flatten)]
-    gate: GateArgs,
+    gate: Option<GateConfig>,
 
-    /// Record into the new file FILE too, for `gpuprobe report`.
-    ///
-    /// With --cudatrace, that has every single launch.
-    #[arg(long, value_name = "FILE", help_heading = heading::RECORDING)]
-    record: Option<PathBuf>,
+    #[command(flatten)]
+    record: Option<RecordConfig>,
 
-    /// Stop recording at this file size: 512M, 4G.
-    ///
-    /// Tracing with reports continues.
-    #[arg(
-        long,
-        value_name = "SIZE",
-        value_parser = parse_size,
-        requires = "record",
-        help_heading = heading::RECORDING
-    )]
-    max_file_size: Option<u64>,
-
-    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    #[command(flatten, next_help_heading = "Advanced")]
     advanced: AdvancedOptions,
 }
 
@@ -164,8 +147,11 @@ impl TraceArgs {
 
     /// Modes of the trace; exits if they contradict each other.
     fn modes(&self) -> Modes {
-        let modes = self.modes.with(self.activity.is_on());
-        let modes = modes.unwrap_or_else(|| self.default_modes(io::stdout().is_terminal()));
+        let modes = with_activity(self.modes, self.collect.as_ref(), &self.target);
+        if modes == Modes::default() {
+            self.check_said(io::stdout().is_terminal());
+        }
+        let modes = modes.or(Modes::MEMORY);
         let several = [
             modes.memleak,
             modes.cudatrace,
@@ -183,41 +169,49 @@ impl TraceArgs {
         modes
     }
 
-    /// Modes where none is given: memory; of every process only if that was said, or for somebody who looks on, as
-    /// it goes on until it is ended.
-    fn default_modes(&self, is_on_terminal: bool) -> Modes {
+    /// Exits if nothing was said of what to trace, nor is somebody there who looks on: of every process, that goes on
+    /// until it is ended.
+    fn check_said(&self, is_on_terminal: bool) {
         if !self.target.is_said() && !is_on_terminal {
             wrong(
                 ErrorKind::MissingRequiredArgument,
                 "nothing to trace: give --pid, `-- COMMAND`, or --all for every process",
             );
         }
-        modes::MEMORY
     }
 
-    fn into_config(self) -> TraceConfig {
-        let (modes, view) = (self.modes(), self.view.view());
-        let record = self.record.map(|path| RecordConfig {
-            path,
-            only: false,
-            max_bytes: self.max_file_size,
-            sample_every: None,
-        });
+    fn into_config(mut self) -> TraceConfig {
+        let modes = self.modes();
+        self.profiles.scope.full_stacks = self.view.full_stacks;
         TraceConfig {
-            collect: self.activity.collect(&self.target.target()),
+            collect: self.collect,
             single_records: self.per_call && modes.activity,
-            view,
-            profiles: self.profile.config(view.full_stacks),
-            gate: self.gate.config(),
+            view: self.view,
+            profiles: self.profiles,
+            gate: self.gate,
             per_call: self.per_call && modes.bandwidth_util,
-            top: rows(self.top, self.format.default_top()),
+            top: self.top.or(self.format.default_top()),
             format: self.format,
             output: self.output,
-            color: self.color.choice(),
-            record,
+            color: self.color,
+            record: self.record,
             ..self.target.config(self.advanced, modes, self.interval)
         }
     }
+}
+
+/// Why nothing but a command can be told of.
+const NEEDS_COMMAND: &str = "--activity needs a command to start: CUPTI cannot be loaded into a \
+    process that is already running. Give `-- COMMAND`; of running processes, --cudatrace counts \
+    the launches, --bandwidth-util the copies and --memleak the memory";
+
+/// `modes`, with what is to be collected; exits if that cannot be had from `target`.
+fn with_activity(modes: Modes, collect: Option<&CollectorSettings>, target: &TargetArgs) -> Modes {
+    let activity = collect.is_some();
+    if activity && !matches!(target.target(), Target::Command(_)) {
+        wrong(ErrorKind::ArgumentConflict, NEEDS_COMMAND);
+    }
+    Modes { activity, ..modes }
 }
 
 #[cfg(test)]

@@ -6,20 +6,19 @@ use std::time::Duration;
 use chrono::Local;
 use clap::Args;
 
-use super::super::view::parse_size;
-use super::super::{heading, parse_duration};
-use super::activity::ActivityArgs;
-use super::modes::{MEMORY, ModeArgs};
 use super::target::TargetArgs;
-use crate::live::{AdvancedOptions, RecordConfig, TraceConfig, recording_path};
+use super::with_activity;
+use crate::live::{AdvancedOptions, CollectorSettings, RecordConfig, TraceConfig, recording_path};
+use gpuprobe_cuda::Modes;
+use gpuprobe_model::typed::{parse_duration, parse_size};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
     #[command(flatten)]
-    modes: ModeArgs,
+    modes: Modes,
 
     #[command(flatten)]
-    pub(super) activity: ActivityArgs,
+    pub(super) collect: Option<CollectorSettings>,
 
     #[command(flatten)]
     pub(super) target: TargetArgs,
@@ -27,18 +26,18 @@ pub(in crate::cli) struct RecordArgs {
     /// The new file, an SQLite database [default: gpuprobe-NAME-DATE.sqlite].
     ///
     /// Its tables are those of an Nsight Systems export.
-    #[arg(short, long, value_name = "FILE", help_heading = heading::RECORDING)]
+    #[arg(short, long, value_name = "FILE", help_heading = "Recording")]
     output: Option<PathBuf>,
 
     /// Record the GPUs' used memory from NVML, as `nvidia-smi` shows it, this often.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = heading::RECORDING)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Recording")]
     smi_interval: Option<Duration>,
 
     /// Stop recording at this file size, and end with status 1: 512M, 4G.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = heading::RECORDING)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
     max_file_size: Option<u64>,
 
-    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    #[command(flatten, next_help_heading = "Advanced")]
     advanced: AdvancedOptions,
 }
 
@@ -55,14 +54,13 @@ impl RecordArgs {
             max_bytes: self.max_file_size,
             sample_every: self.smi_interval,
         };
-        let modes = self.modes.with(self.activity.is_on());
+        let modes = with_activity(self.modes, self.collect.as_ref(), &self.target);
+        let modes = modes.or(Modes::MEMORY);
         TraceConfig {
-            collect: self.activity.collect(&target),
+            collect: self.collect,
             top: Some(0),
             record: Some(record),
-            ..self
-                .target
-                .config(self.advanced, modes.unwrap_or(MEMORY), COUNT_EVERY)
+            ..self.target.config(self.advanced, modes, COUNT_EVERY)
         }
     }
 }

@@ -8,8 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::super::heading;
-use super::modes::ModeArgs;
 use super::target::TargetArgs;
 use crate::live::{self, AdvancedOptions, ServeConfig, TraceConfig};
 use crate::probe::StackMode;
@@ -24,7 +22,7 @@ const TAKEN_IN_EVERY: Duration = Duration::from_secs(10);
 const LEAST_TOKEN: usize = 16;
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::SERVING)]
+#[command(next_help_heading = "Serving")]
 pub(in crate::cli) struct ServeArgs {
     /// Listen on ADDRESS:PORT or `unix:/PATH`, a Unix socket.
     ///
@@ -58,12 +56,12 @@ pub(in crate::cli) struct ServeArgs {
     max_series: usize,
 
     #[command(flatten)]
-    modes: ModeArgs,
+    modes: Modes,
 
     #[command(flatten)]
     target: TargetArgs,
 
-    #[command(flatten, next_help_heading = heading::ADVANCED)]
+    #[command(flatten, next_help_heading = "Advanced")]
     advanced: AdvancedOptions,
 }
 
@@ -97,7 +95,7 @@ impl ServeArgs {
 
     fn into_config(self) -> Result<TraceConfig> {
         let serve = self.serve()?;
-        let modes = self.modes.with(false).unwrap_or(Modes {
+        let modes = self.modes.or(Modes {
             memleak: true,
             cudatrace: true,
             bandwidth_util: true,

@@ -5,17 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::super::{heading, parse_duration, progress};
+use super::super::progress;
 use crate::live::{AdvancedOptions, ProcessFilter, Target, TensorMode, TraceConfig};
 use crate::probe::StackMode;
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
-use gpuprobe_os::color::ColorChoice;
-use gpuprobe_report::View;
-use gpuprobe_views::ReportFormat;
-use gpuprobe_views::profile::ProfileConfig;
+use gpuprobe_model::typed::parse_duration;
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::TARGETS)]
+#[command(next_help_heading = "Targets")]
 pub(in crate::cli) struct TargetArgs {
     /// Trace this running process, or these: PID,PID.
     #[arg(
@@ -39,7 +36,13 @@ pub(in crate::cli) struct TargetArgs {
     filter: ProcessFilter,
 
     /// Report only these kinds of memory, separated by commas.
-    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', help_heading = heading::TRACE)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        value_delimiter = ',',
+        help_heading = "What to trace"
+    )]
     kind: Vec<MemoryKind>,
 
     /// Stop tracing after this time: 30s, 5m.
@@ -47,7 +50,7 @@ pub(in crate::cli) struct TargetArgs {
     pub(in crate::cli) duration: Option<Duration>,
 
     /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
-    #[arg(long, value_enum, value_name = "HOW", help_heading = heading::STACKS)]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "Call stacks")]
     pub(in crate::cli) stacks: Option<StackMode>,
 
     /// Python frames in call stacks: where a process has a Python interpreter that is known, or not at all.
@@ -55,7 +58,7 @@ pub(in crate::cli) struct TargetArgs {
     python: String,
 
     /// Trace tensors: what PyTorch's caching allocator hands out.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = TensorMode::On, help_heading = heading::TRACE)]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = TensorMode::On, help_heading = "What to trace")]
     tensors: TensorMode,
 
     /// Start COMMAND, trace it and its children.
@@ -96,17 +99,12 @@ impl TargetArgs {
             false => StackMode::Off,
         };
         TraceConfig {
-            collect: None,
-            single_records: false,
             stacks: self.stacks.unwrap_or(by_default),
             python: self.python == "auto",
             tensors: match modes.memleak {
                 true => self.tensors,
                 false => TensorMode::Off,
             },
-            view: View::default(),
-            profiles: ProfileConfig::default(),
-            gate: None,
             target,
             children: self.children,
             filter: self.filter,
@@ -115,19 +113,11 @@ impl TargetArgs {
                 false => self.kind.into_iter().collect(),
             },
             modes,
-            per_call: false,
             interval,
             duration: self.duration,
-            top: None,
-            format: ReportFormat::Json,
-            output: None,
-            color: ColorChoice::Never,
             advanced,
-            record: None,
-            progress: progress::on_stderr(),
-            explains: None,
-            serve: None,
-            screens: None,
+            progress: Some(progress::on_stderr()),
+            ..TraceConfig::default()
         }
     }
 }

@@ -3,10 +3,11 @@ use std::fs;
 use std::path::Path;
 
 use clap::{CommandFactory, Parser};
+use gpuprobe_wire::settings::ActivityKinds;
 
 use crate::live::Target;
 
-use super::super::{Cli, command};
+use super::super::{Action, Cli, command};
 use super::*;
 
 /// Columns and lines of the screen that `-h` fits on.
@@ -94,7 +95,7 @@ fn memory_is_what_is_traced_by_default() {
         assert!(!modes(&others).memleak);
     }
     let alone = Cli::try_parse_from(["gpuprobe"]).unwrap().trace;
-    assert_eq!(alone.default_modes(true), memleak);
+    alone.check_said(true);
     // What is said of the target or the time is enough, whoever looks on.
     for line in [
         "-a",
@@ -108,7 +109,8 @@ fn memory_is_what_is_traced_by_default() {
     ] {
         let words = format!("gpuprobe {line}");
         let said = Cli::try_parse_from(words.split(' ')).unwrap().trace;
-        assert_eq!(said.default_modes(false), memleak, "{line}");
+        said.check_said(false);
+        assert_eq!(said.into_config().modes, memleak, "{line}");
     }
 }
 
@@ -132,4 +134,62 @@ fn targets() {
         Target::Command(command)
     );
     assert!(target(&["--pid", "7", "--", "app"]).is_err());
+}
+
+fn collect(words: &[&str]) -> Result<Option<CollectorSettings>, String> {
+    let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+    Ok(match cli.action {
+        Some(Action::Live(TraceCommandAction::Record(record))) => record.collect,
+        _ => cli.trace.collect,
+    })
+}
+
+#[test]
+fn single_events_are_those_of_the_modes() {
+    let single = |line: &str| {
+        let words = format!("gpuprobe {line} -- app");
+        let config = Cli::try_parse_from(words.split(' '))
+            .ok()?
+            .trace
+            .into_config();
+        Some((config.per_call, config.single_records))
+    };
+    assert_eq!(single("--activity"), Some((false, false)));
+    assert_eq!(single("--activity --per-call"), Some((false, true)));
+    assert_eq!(single("--bandwidth-util --per-call"), Some((true, false)));
+    assert_eq!(
+        single("--activity --bandwidth-util --per-call"),
+        Some((true, true))
+    );
+    assert_eq!(single("--memleak --per-call"), None);
+}
+
+#[test]
+fn kinds_are_told_as_one_word() {
+    for program in [&["gpuprobe"][..], &["gpuprobe", "record", "-o", "f"]] {
+        let of = |words: &[&str]| collect(&[program, words].concat());
+        let usual = of(&["--activity", "--", "app", "kernel"]).unwrap().unwrap();
+        assert_eq!(
+            (usual.kinds, usual.buffer_bytes),
+            (ActivityKinds::USUAL, 8 << 20)
+        );
+        let some = of(&[
+            "--activity=kernel,memset",
+            "--cupti-buffer",
+            "1MiB",
+            "--",
+            "app",
+        ]);
+        let some = some.unwrap().unwrap();
+        assert_eq!(some.kinds.to_string(), "memset,kernel");
+        assert_eq!(some.buffer_bytes, 1 << 20);
+        assert_eq!(of(&["--memleak", "--", "app"]), Ok(None));
+        for wrong in [
+            &["--activity=kernels", "--", "app"][..],
+            &["--activity", "--cupti-buffer", "1", "--", "app"],
+            &["--cupti-buffer", "1MiB", "--memleak", "--", "app"],
+        ] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -219,13 +219,14 @@ impl Reading<'_> {
     /// Reads the rings until the functions that were asked for are named, at most for `wait`.
     pub(super) fn wait_for_names(&mut self, wait: Duration) -> Result<()> {
         let config = self.config;
+        let progress = config.progress.as_deref().unwrap_or(&());
         let missing = |sink: &Sink| sink.stacks.as_ref().map_or(0, |it| it.missing() as u64);
         let end = Instant::now() + wait;
         let end = self.names_until.map_or(end, |until| until.min(end));
         let mut left = missing(&self.sink);
         // Single lines would be among those of the progress.
         let is_shown = wait > SHOWN_WAIT && !config.per_call && !config.single_records;
-        let pass = is_shown.then(|| Pass::begin(&*config.progress, "names of functions", left));
+        let pass = is_shown.then(|| Pass::begin(progress, "names of functions", left));
         while Instant::now() < end
             && let Some(stacks) = &mut self.sink.stacks
             && stacks.is_waiting(NAMES_PAUSE)
@@ -236,7 +237,7 @@ impl Reading<'_> {
             let before = std::mem::replace(&mut left, missing(&self.sink));
             if let Some(pass) = &pass {
                 pass.advance(before.saturating_sub(left));
-                config.progress.tick();
+                progress.tick();
             }
         }
         self.sink.find_frames(&mut self.recorded_frames);

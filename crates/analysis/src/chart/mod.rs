@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::run::run_of;
 use crate::timeline::{Bins, Effect, MemoryTimelines, PathKey, Timeline};
-use crate::{File, Filter, NoMatch, Played, first_ns};
+use crate::{File, Filter, NEWEST, NoMatch, Played, first_ns};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::regular::{open_input, read_text};
@@ -39,18 +39,31 @@ pub enum PlotBy {
 }
 
 /// What a chart shows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ChartConfig {
-    /// The recording or export, or a usage report that was made earlier, which is shown as it is.
+    /// A recording, an Nsight Systems export, or what `gpuprobe report --analysis usage` wrote
+    /// [default: the newest gpuprobe-*.sqlite here].
+    #[arg(value_name = "FILE", default_value = NEWEST, hide_default_value = true)]
     pub file: PathBuf,
-    /// Part of the file to show.
-    pub filter: Filter,
+
     /// Grouping of the stacked areas.
+    #[arg(long, value_enum, default_value_t)]
     pub by: PlotBy,
-    /// Places that have an area of their own.
+
+    /// With --by site, call sites with an area of their own.
+    #[arg(long, value_name = "N", default_value_t = 7)]
     pub top: usize,
-    /// File with `nvidia-smi`'s samples; `None` if there is none.
+
+    /// Draw what nvidia-smi showed too, by wall-clock time.
+    ///
+    /// FILE is the output of `nvidia-smi --query-gpu=timestamp,memory.used
+    /// --format=csv,noheader,nounits --loop-ms=10`.
+    #[arg(long, value_name = "FILE")]
     pub smi: Option<PathBuf>,
+
+    /// Part of the file to show.
+    #[command(flatten)]
+    pub filter: Filter,
 }
 
 /// An area of the stack.

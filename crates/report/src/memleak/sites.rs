@@ -425,7 +425,7 @@ fn select<'a>(
         is_included
     });
     let key = |group: &Group<'_>| group.sort_key(options.view.sort);
-    let top = options.top.filter(|_| !options.view.is_of_one_site());
+    let top = options.top.filter(|_| options.view.site.is_none());
     if let Some(top) = top.filter(|&top| top < found.len()) {
         // There can be many more sites than are listed: the rest need not be sorted.
         found.select_nth_unstable_by_key(top, key);

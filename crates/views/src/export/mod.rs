@@ -15,14 +15,15 @@ use flate2::write::GzEncoder;
 use super::{are_same, to_output};
 use gpuprobe_analysis::snapshot::Snapshot;
 use gpuprobe_analysis::trace_rows;
-use gpuprobe_analysis::{File, Filter};
+use gpuprobe_analysis::{File, Filter, NEWEST};
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say};
 
 /// Output formats of `gpuprobe export`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ExportFormat {
     /// JSON trace for Chrome's tracing and Perfetto.
+    #[default]
     Chrome,
     /// Memory snapshot for PyTorch's viewers, with the memory of other libraries; from a recording
     /// made with --memleak.
@@ -32,15 +33,23 @@ pub enum ExportFormat {
 }
 
 /// Options of `gpuprobe export`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct ExportConfig {
-    /// The recording or export.
+    /// A recording or Nsight Systems export [default: the newest gpuprobe-*.sqlite here].
+    #[arg(value_name = "FILE", default_value = NEWEST, hide_default_value = true)]
     pub file: PathBuf,
+
     /// Format of the output.
+    #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,
-    /// Output file, compressed if it ends in `.gz`; `None` and `-` for standard output. The folder of tables.
+
+    /// Write to this file instead of standard output (`-`), packed if it ends in `.gz`; with --format tsv, into this
+    /// folder.
+    #[arg(short, long, value_name = "PATH", required_if_eq("format", "tsv"))]
     pub output: Option<PathBuf>,
+
     /// The process of a snapshot, and the events of tables.
+    #[command(flatten)]
     pub filter: Filter,
 }
 

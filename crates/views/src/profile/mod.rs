@@ -9,6 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::{ArgGroup, Args};
 
 use super::are_same;
 
@@ -19,15 +20,23 @@ use gpuprobe_report::profile::{Profile, ProfileScope};
 use gpuprobe_report::words::plural;
 
 /// Options for the output of profiles.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Call stacks", group = ArgGroup::new("profiles").multiple(true))]
 pub struct ProfileConfig {
-    /// File for folded stacks.
+    /// Write folded stacks to FILE: `process;main;...;cudaMalloc BYTES`.
+    #[arg(long, value_name = "FILE", group = "profiles")]
     pub folded: Option<PathBuf>,
-    /// File for a flame graph.
+
+    /// Draw a flame graph into FILE, an SVG.
+    #[arg(long, value_name = "FILE", group = "profiles")]
     pub flamegraph: Option<PathBuf>,
-    /// File for a pprof profile.
+
+    /// Write a profile for pprof to FILE, usually `*.pb.gz`.
+    #[arg(long, value_name = "FILE", group = "profiles")]
     pub pprof: Option<PathBuf>,
+
     /// Memory that the profiles are about.
+    #[command(flatten)]
     pub scope: ProfileScope,
 }
 

@@ -273,9 +273,8 @@ pub(crate) fn write_diff(diff: &Diff, view: &View, top: usize, page: &mut Page) 
             let sites = plural(stacks.len() as u64, "call site");
             page.line(format!("  no change at {sites}"));
         }
-        let has_stacks = view.full_stacks || view.stacks_shown;
         let layout = page.layout;
-        page.detailed(growth(), shown, |(_, grown)| match has_stacks {
+        page.detailed(growth(), shown, |(_, grown)| match view.shows_stacks() {
             true => stack(grown, view, layout),
             false => Vec::new(),
         });

@@ -8,11 +8,11 @@ use gpuprobe_os::color::Tone;
 use super::page::{Page, commas, counts};
 use super::sites::{SiteList, write_tensors};
 use crate::tables::memory::{KINDS, ProcessLine, allocations, processes};
-use gpuprobe_report::GroupBy;
 use gpuprobe_report::lists::{AllocationRow, GpuUsers, gpus};
 use gpuprobe_report::memleak::{Memleak, NvmlUsage, ProcessReport};
 use gpuprobe_report::owners::{OwnerReport, UNKNOWN};
 use gpuprobe_report::words::{age, amount, bar, plural, signed_size};
+use gpuprobe_report::{GroupBy, SiteNumber};
 
 /// Ended processes that hold nothing are named up to here.
 const MAX_EMPTY: usize = 10;
@@ -130,18 +130,22 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
         return;
     }
     let view = &memleak.options.view;
-    if view.site.is_none() {
+    let site = match view.site {
+        Some(SiteNumber::Cuda(number)) => Some(number),
+        _ => None,
+    };
+    if site.is_none() {
         write_tensors(process, view, usize::MAX, page);
-    }
-    if view.tensor_site.is_some() {
-        return;
+        if view.site.is_some() {
+            return;
+        }
     }
     for name in &process.framework_pools {
         page.line(format!("{name} has a pool: below is what made it grow"));
     }
     let kinds = process.kinds.largest_first();
     let sites = SiteList::new(process, view);
-    match (memleak.options.group(), view.site) {
+    match (memleak.options.group(), site) {
         (GroupBy::Kind, _) => page.table(KINDS, &kinds, 0),
         (GroupBy::Thread, _) => write_allocations(process, None, page),
         (_, Some(number)) => sites.write_one(number, page),
@@ -151,7 +155,7 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
         }
     }
     if view.allocations && memleak.options.group() != GroupBy::Thread {
-        write_allocations(process, view.site, page);
+        write_allocations(process, site, page);
     }
     write_owners(&process.owners, page);
     let is_plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);

@@ -7,9 +7,9 @@ use super::memory::write_allocations;
 use super::page::{Page, commas};
 use super::stacks::{LISTING, lines};
 use crate::tables::memory::SiteRow;
-use gpuprobe_report::View;
 use gpuprobe_report::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
 use gpuprobe_report::words::{amount, percent, plural};
+use gpuprobe_report::{SiteNumber, View};
 
 /// Columns before what is said of tensors.
 const INDENT: usize = 18;
@@ -75,8 +75,7 @@ impl<'a> SiteList<'a> {
     pub(super) fn write(&self, top: usize, page: &mut Page) {
         let rows = self.rows(&self.sites[..self.sites.len().min(top)]);
         let (view, layout) = (self.view, page.layout);
-        let has_stacks = view.full_stacks || view.stacks_shown;
-        page.detailed(SiteRow::columns(), &rows, |row| match has_stacks {
+        page.detailed(SiteRow::columns(), &rows, |row| match view.shows_stacks() {
             true => lines(row.site, view, layout, LISTING - 1),
             false => Vec::new(),
         });
@@ -155,7 +154,7 @@ pub(super) fn write_tensors(process: &ProcessReport, view: &View, top: usize, pa
         let Some(list) = SiteList::of_tensors(process, tensors, view) else {
             continue;
         };
-        if let Some(number) = view.tensor_site {
+        if let Some(SiteNumber::Tensors(number)) = view.site {
             list.write_one(number, page);
             continue;
         }
