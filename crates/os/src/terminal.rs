@@ -218,7 +218,7 @@ mod tests {
         let layout = Layout::of(None, ColorOption::default());
         assert!(!layout.colored);
         assert_eq!(layout.columns, columns());
-        let color = ColorChoice::Always;
+        let color = crate::color::ColorChoice::Always;
         assert!(Layout::of(None, ColorOption { color }).colored);
     }
 }
