@@ -70,12 +70,12 @@ pub(crate) fn functions(file: &ElfFile) -> Result<Vec<FunctionInFile>> {
         let (offset, _) = image.segments.offset_of(address)?;
         // May be shorter than an instruction at the end of the file.
         let code = image.bytes(address, instruction::LOOKED_AT);
-        let entry = instruction::entry(code.unwrap_or_default());
+        let (skipped, first) = instruction::entry(code.unwrap_or_default());
         Some(FunctionInFile {
             row,
             symbol,
-            offset: offset + entry.skipped,
-            first: entry.first,
+            offset: offset + skipped,
+            first,
         })
     };
     let mut found: Vec<_> = exported(&image).filter_map(function).collect();

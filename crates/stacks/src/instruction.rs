@@ -27,60 +27,36 @@ pub enum FirstInstruction {
     Refused,
 }
 
-/// Where a function is probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EntryPoint {
-    /// Bytes from the beginning of the function.
-    pub(crate) skipped: u64,
-    /// The instruction there.
-    pub(crate) first: FirstInstruction,
-}
-
 /// Bytes of a function's code that decide where it is probed: `endbr64` and the longest instruction.
 pub(crate) const LOOKED_AT: u64 = ENDBR64.len() as u64 + 15;
 
 /// A release of Linux: version and patch level.
 type Release = (u32, u32);
 
-/// Release of the running kernel; (0, 0) if unknown.
-fn running() -> Release {
-    static RELEASE: LazyLock<Release> = LazyLock::new(|| release_of(kernel::release()));
-    *RELEASE
-}
-
+/// (0, 0) if it is unknown.
 fn release_of(text: &str) -> Release {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().and_then(|number| number.parse().ok());
     (next().unwrap_or(0), next().unwrap_or(0))
 }
 
-/// Where a function that begins with `code` is probed.
-pub(crate) fn entry(code: &[u8]) -> EntryPoint {
-    if cfg!(target_arch = "x86_64") {
-        entry_x86_64(code, running())
-    } else {
+/// Where a function that begins with `code` is probed, in bytes from there, and the instruction there.
+pub(crate) fn entry(code: &[u8]) -> (u64, FirstInstruction) {
+    static RUNNING: LazyLock<Release> = LazyLock::new(|| release_of(kernel::release()));
+    match cfg!(target_arch = "x86_64") {
+        true => entry_x86_64(code, *RUNNING),
         // Not measured, so nothing is reported.
-        EntryPoint {
-            skipped: 0,
-            first: FirstInstruction::Emulated,
-        }
+        false => (0, FirstInstruction::Emulated),
     }
 }
 
 /// Behind `endbr64`, if the kernel emulates the instruction there: it is on every way into the function,
 /// and leaves the stack pointer and the arguments as they are.
-fn entry_x86_64(code: &[u8], kernel: Release) -> EntryPoint {
-    if let Some(behind) = code.strip_prefix(&ENDBR64)
-        && first_x86_64(behind, kernel) == FirstInstruction::Emulated
-    {
-        return EntryPoint {
-            skipped: ENDBR64.len() as u64,
-            first: FirstInstruction::Emulated,
-        };
-    }
-    EntryPoint {
-        skipped: 0,
-        first: first_x86_64(code, kernel),
+fn entry_x86_64(code: &[u8], kernel: Release) -> (u64, FirstInstruction) {
+    let behind = code.strip_prefix(&ENDBR64);
+    match behind.map(|behind| first_x86_64(behind, kernel)) {
+        Some(FirstInstruction::Emulated) => (ENDBR64.len() as u64, FirstInstruction::Emulated),
+        _ => (0, first_x86_64(code, kernel)),
     }
 }
 
@@ -203,10 +179,7 @@ mod tests {
 
     #[test]
     fn functions_with_endbr64_are_probed_behind_it() {
-        let at = |code: &[u8]| {
-            let entry = entry_x86_64(&[&ENDBR64, code].concat(), (6, 18));
-            (entry.skipped, entry.first)
-        };
+        let at = |code: &[u8]| entry_x86_64(&[&ENDBR64, code].concat(), (6, 18));
         assert_eq!(at(&[0x55]), (4, FirstInstruction::Emulated));
         assert_eq!(at(&[0x41, 0x57]), (4, FirstInstruction::Emulated));
         // Stepped, refused and replaced there: no better than at the beginning.
@@ -216,9 +189,6 @@ mod tests {
         assert_eq!(at(&nop), (0, FirstInstruction::Stepped));
         assert_eq!(at(&[]), (0, FirstInstruction::Stepped));
         let plain = entry_x86_64(&[0x55, 0x48], (6, 18));
-        assert_eq!(
-            (plain.skipped, plain.first),
-            (0, FirstInstruction::Emulated)
-        );
+        assert_eq!(plain, (0, FirstInstruction::Emulated));
     }
 }
