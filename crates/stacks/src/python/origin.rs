@@ -16,58 +16,30 @@ pub enum FileOrigin<'a> {
 
 /// Folders of installed packages.
 const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
-/// Packages whose subpackages are told apart: `torch.nn` is not `torch.autograd`.
-const LARGE: [&str; 1] = ["torch"];
 
 impl<'a> FileOrigin<'a> {
     /// The origin of a code object's file.
     pub fn of(file: &'a str) -> Self {
-        if file.starts_with("<frozen ") {
-            return Self::Standard;
+        let parts: Vec<_> = file.split('/').collect();
+        let name = |part: &&'a str| part.strip_suffix(".py").unwrap_or(part);
+        let mut installed = parts.iter().skip_while(|part| !INSTALLED.contains(part));
+        if let Some(package) = installed.nth(1).map(name) {
+            // In a large package `torch.nn` is not `torch.autograd`.
+            let inner = installed.next().filter(|_| package == "torch");
+            return Self::Package(package, inner.map(name));
         }
-        let mut parts = file.split('/').peekable();
-        let mut before = "";
-        let mut is_standard = false;
-        while let Some(part) = parts.next() {
-            if INSTALLED.contains(&part) && parts.peek().is_some() {
-                return Self::package(parts);
-            }
-            is_standard |= before.starts_with("lib") && is_version(part) && parts.peek().is_some();
-            is_standard |= is_zip_of_library(part);
-            before = part;
+        let is_library = |part: &[&str]| part[0].starts_with("lib") && is_version(part[1]);
+        match file.starts_with("<frozen ") || parts.windows(3).any(is_library) {
+            true => Self::Standard,
+            false => Self::User,
         }
-        if is_standard {
-            Self::Standard
-        } else {
-            Self::User
-        }
-    }
-
-    fn package(mut parts: impl Iterator<Item = &'a str>) -> Self {
-        let name = |part: &'a str| part.strip_suffix(".py").unwrap_or(part);
-        let package = name(parts.next().unwrap_or_default());
-        let inner = parts.next().filter(|_| LARGE.contains(&package));
-        Self::Package(package, inner.map(name))
     }
 }
 
 /// Whether a folder has the name `python3`, `python3.12`, `python3.13t`.
 fn is_version(folder: &str) -> bool {
     let version = folder.strip_prefix("python3");
-    version.is_some_and(|rest| {
-        let minor = rest.strip_prefix('.').unwrap_or(rest);
-        minor
-            .trim_end_matches('t')
-            .chars()
-            .all(|c| c.is_ascii_digit())
-    })
-}
-
-/// Whether it is `python312.zip`: the standard library may be packed.
-fn is_zip_of_library(part: &str) -> bool {
-    let version = part.strip_prefix("python3");
-    let minor = version.and_then(|rest| rest.strip_suffix(".zip"));
-    minor.is_some_and(|minor| minor.chars().all(|c| c.is_ascii_digit()))
+    version.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || ".t".contains(c)))
 }
 
 /// Prefixes of files of the interpreter, and of libraries by which it calls C.
@@ -150,7 +122,6 @@ mod tests {
             ("/usr/lib/python3.12/threading.py", "python"),
             ("/opt/conda/lib/python3.11/asyncio/events.py", "python"),
             ("/x/lib/python3.14t/json/decoder.py", "python"),
-            ("/usr/lib/python312.zip/json/decoder.py", "python"),
             ("<frozen runpy>", "python"),
             ("/usr/lib/python3/dist-packages/numpy/core/x.py", "numpy"),
             (
