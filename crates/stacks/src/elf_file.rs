@@ -181,10 +181,7 @@ mod tests {
             assert_eq!(file.symbol(address, &file).as_deref(), name, "{address:#x}");
         }
         assert_eq!(file.function(0x1041), Some(0x1040..0x1060));
-        assert_eq!(
-            file.rules(0x1041).unwrap().rows[0].addresses,
-            0x1040..0x1060
-        );
+        assert_eq!(file.rules(0x1041).unwrap()[0].addresses, 0x1040..0x1060);
         assert_eq!(file.function(0x1060), None);
         assert!(file.rules(0x1000).is_none());
     }

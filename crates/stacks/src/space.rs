@@ -83,10 +83,10 @@ impl Rules {
         {
             return rule.clone();
         }
-        let rules = module
+        let rows = module
             .numbered()
-            .and_then(|file| reader.rules(file, address));
-        let rows = rules.map_or(Vec::new(), |rules| rules.rows);
+            .and_then(|file| reader.rules(file, address))
+            .unwrap_or_default();
         if known.len() + rows.len() >= RULES_LIMIT {
             known.clear();
         }

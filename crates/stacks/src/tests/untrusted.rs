@@ -5,8 +5,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
 use gpuprobe_cuda::Layer;
+use gpuprobe_model::stack::Location;
 use gpuprobe_os::regular::open_folder;
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, mkfifo};
@@ -21,7 +23,7 @@ use crate::program::Served;
 use crate::python::interpreter::{Interpreter, PythonFile};
 use crate::python::storage::Storage;
 use crate::symbols::perf_map::PerfMap;
-use crate::unwind::{FunctionRules, try_rule};
+use crate::unwind::{FunctionRules, ProcessCode, StackCopy, UnwindRule, unwind};
 
 /// Takes in what a helper may have answered; whether any answer is like that.
 pub fn try_answer(bytes: &[u8]) -> bool {
@@ -31,8 +33,9 @@ pub fn try_answer(bytes: &[u8]) -> bool {
         headers.segments.offset_of(1 << 63);
     }
     let rules = decoded::<Option<FunctionRules>>(bytes).flatten();
-    let rows = rules.iter().flat_map(|rules| &rules.rows);
-    rows.for_each(|row| try_rule(&row.rule));
+    for row in rules.iter().flatten() {
+        try_rule(row.rule.clone());
+    }
     let found = decoded::<Result<Vec<FunctionInFile>, String>>(bytes).and_then(Result::ok);
     for found in found.iter().flatten() {
         found.is_of(Layer::Driver);
@@ -184,6 +187,32 @@ pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
     Ok(answers)
 }
 
+/// Code with one unwind rule, in no mapping.
+struct Unmapped(Arc<UnwindRule>);
+
+impl ProcessCode for Unmapped {
+    fn place(&mut self, _: u64, _: u64) -> Option<Location> {
+        None
+    }
+
+    fn rule(&mut self, _: u64, _: bool) -> Option<Arc<UnwindRule>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// Applies a rule to a small stack.
+fn try_rule(rule: UnwindRule) {
+    let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
+    let copy = StackCopy {
+        ip: 0x1000,
+        sp: 0x7f00_0000_0000,
+        bp: 0x7f00_0000_0100,
+        bytes: &bytes,
+        replaced: &[],
+    };
+    unwind(&mut Unmapped(Arc::new(rule)), &copy);
+}
+
 /// Applies the unwind rules of a file to a small stack. Returns their number.
 pub fn try_tables(file: &[u8]) -> usize {
     let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
@@ -201,8 +230,7 @@ pub fn try_tables(file: &[u8]) -> usize {
         file.function(address);
         file.rules(address)
     });
-    let rows = rules.flat_map(|function| function.rows);
-    rows.inspect(|row| try_rule(&row.rule)).count()
+    rules.flatten().map(|row| try_rule(row.rule)).count()
 }
 
 #[cfg(test)]
@@ -234,7 +262,7 @@ mod tests {
                 r#"{"Ok":{"segments":[{"is_executable":true,"offset":0,"address":4096,"file_size":99}],"eh_frame_hdr":null,"build_id":[1,2]}}"#,
             ),
             encoded_from::<Option<FunctionRules>>(
-                r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":{"Cfa":-8}}],[3,{"Is":{"Expression":[119,8]}}]],"is_signal_frame":false}}]}"#,
+                r#"[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":{"Register":[17,-8]}}],[3,{"Is":{"Expression":[119,8]}}]],"is_signal_frame":false}}]"#,
             ),
             encoded_from::<Result<Vec<FunctionInFile>, String>>(
                 r#"{"Ok":[{"row":1,"symbol":"cuMemAlloc_v2","offset":64,"first":"Emulated"}]}"#,

@@ -11,7 +11,7 @@ pub use table::{FunctionRules, UnwindRow};
 use std::sync::Arc;
 
 use gpuprobe_model::stack::{CallStack, Location};
-use rule::{Caller, Registers};
+use rule::{BP, SP, StackFrame};
 
 /// Maximum number of frames; deeper ones are cut.
 pub const DEPTH: usize = 1024;
@@ -75,8 +75,8 @@ pub(super) trait ProcessCode {
 
 /// Unwinds `stack`, at most to [`DEPTH`] frames.
 pub(super) fn unwind(code: &mut dyn ProcessCode, stack: &StackCopy<'_>) -> Unwound {
-    let mut registers = Registers::new(stack.ip, stack.sp, stack.bp);
-    let (mut lookup, mut has_called) = (stack.ip, false);
+    let mut frame = StackFrame::innermost(stack);
+    let mut lookup = stack.ip;
     let unknown = Location {
         address: stack.ip,
         module: None,
@@ -87,35 +87,33 @@ pub(super) fn unwind(code: &mut dyn ProcessCode, stack: &StackCopy<'_>) -> Unwou
     unwound.stack.locations.push(location);
     while unwound.stack.locations.len() < DEPTH {
         // If a rule cannot be applied the copy has ended; guessing on would give wrong frames.
-        let caller = match code.rule(lookup, has_called) {
-            Some(rule) => rule.apply(&registers, stack),
+        let caller = match code.rule(lookup, frame.has_called) {
+            Some(rule) => rule.apply(&frame, stack),
             None => {
                 let is_innermost = unwound.slots.is_empty();
-                without_rule(code, stack, &registers, (is_innermost, location))
+                without_rule(code, stack, &frame, (is_innermost, location))
             }
         };
         let Some(caller) = caller else {
             return unwound;
         };
-        let return_address = caller.registers.ip();
-        if return_address == 0 {
+        if caller.ip() == 0 {
             unwound.stack.is_complete = true;
             return unwound;
         }
-        has_called = !caller.is_interrupted;
         // A signal handler may run on a stack of its own, above or below the thread's.
-        if has_called && caller.registers.sp() <= registers.sp() {
+        if caller.has_called && caller.registers[SP] <= frame.registers[SP] {
             return unwound;
         }
-        lookup = return_address.wrapping_sub(u64::from(has_called));
+        lookup = caller.ip().wrapping_sub(u64::from(caller.has_called));
         // Symbolisation looks up the byte before a location's address, as for a call. An interrupted function
         // has made no call, so its address is increased by one.
         let Some(place) = code.place(lookup.wrapping_add(1), lookup) else {
             return unwound;
         };
-        (registers, location) = (caller.registers, place);
+        (frame, location) = (caller, place);
         unwound.stack.locations.push(location);
-        unwound.slots.push(caller.slot);
+        unwound.slots.push(frame.slot);
     }
     unwound
 }
@@ -124,53 +122,30 @@ pub(super) fn unwind(code: &mut dyn ProcessCode, stack: &StackCopy<'_>) -> Unwou
 fn without_rule(
     code: &mut dyn ProcessCode,
     stack: &StackCopy<'_>,
-    registers: &Registers,
+    frame: &StackFrame,
     (is_innermost, location): (bool, Location),
-) -> Option<Caller> {
+) -> Option<StackFrame> {
     let mut caller = |slot: u64, bp: Option<u64>| {
-        let return_address = stack.return_address(slot)?;
-        if return_address != 0 {
-            code.place(return_address, return_address.wrapping_sub(1))?;
+        let ip = stack.return_address(slot)?;
+        if ip != 0 {
+            code.place(ip, ip.wrapping_sub(1))?;
         }
-        Some(Caller {
-            registers: registers.called_from(return_address, slot.checked_add(8)?, bp),
-            slot,
-            is_interrupted: false,
-        })
+        Some(frame.caller(ip, slot, bp))
     };
-    let (sp, bp) = (registers.sp(), registers.bp());
+    let (sp, bp) = (frame.registers[SP]?, frame.registers[BP]);
     // Stacks are captured at function entry: nothing was pushed yet.
     let begun = is_innermost.then(|| caller(sp, bp)).flatten();
-    if let Some(begun) = begun.filter(|caller| caller.registers.ip() != 0) {
-        return Some(begun);
+    if begun.is_some_and(|caller| caller.ip() != 0) {
+        return begun;
     }
     let bp = bp?;
     if bp == 0 && location.module.is_some() {
         // The ABI marks the outermost frame like this.
-        return Some(Caller {
-            registers: registers.of_none(),
-            slot: 0,
-            is_interrupted: false,
-        });
+        return Some(frame.caller(0, 0, None));
     }
     let is_above = bp >= sp && bp % 8 == 0;
     is_above.then_some(())?;
     caller(bp.checked_add(8)?, stack.word(bp))
-}
-
-/// Fuzzing entry point. Applies an untrusted rule to a small stack.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn try_rule(rule: &UnwindRule) {
-    let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
-    let copy = StackCopy {
-        ip: 0x1000,
-        sp: 0x7f00_0000_0000,
-        bp: 0x7f00_0000_0100,
-        bytes: &bytes,
-        replaced: &[],
-    };
-    let registers = Registers::new(copy.ip, copy.sp, copy.bp);
-    let _ = rule.apply(&registers, &copy);
 }
 
 #[cfg(test)]

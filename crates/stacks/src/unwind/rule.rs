@@ -14,60 +14,60 @@ use super::table::Bytes;
 
 /// Maximum number of operations of an expression; real ones have a dozen.
 const STEPS: u32 = 256;
-/// Number of registers: the general ones and the instruction pointer, by DWARF number.
-const REGISTERS: usize = 17;
-const SP: usize = 7;
-const BP: usize = 6;
-const IP: usize = 16;
+pub(super) const BP: usize = 6;
+pub(super) const SP: usize = 7;
+pub(super) const IP: usize = 16;
+/// The canonical frame address, which is known while a rule is applied.
+const CFA: usize = 17;
 
-/// Known register values of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Registers([Option<u64>; REGISTERS]);
+/// Known values: the general registers and the instruction pointer by DWARF number, and the CFA.
+type Registers = [Option<u64>; 18];
 
-impl Registers {
-    pub(super) fn new(ip: u64, sp: u64, bp: u64) -> Self {
-        let mut all = [None; REGISTERS];
-        (all[IP], all[SP], all[BP]) = (Some(ip), Some(sp), Some(bp));
-        Self(all)
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StackFrame {
+    pub(super) registers: Registers,
+    /// Stack address of the return address to it; 0 if it was in a register.
+    pub(super) slot: u64,
+    /// It has made a call: it is neither innermost nor interrupted by a signal.
+    pub(super) has_called: bool,
+}
+
+impl StackFrame {
+    pub(super) fn innermost(stack: &StackCopy<'_>) -> Self {
+        let mut registers = [None; 18];
+        let values = [stack.ip, stack.sp, stack.bp].map(Some);
+        [registers[IP], registers[SP], registers[BP]] = values;
+        Self {
+            registers,
+            slot: 0,
+            has_called: false,
+        }
     }
 
-    /// The caller's registers, if the others are unchanged.
-    pub(super) fn called_from(mut self, ip: u64, sp: u64, bp: Option<u64>) -> Self {
-        (self.0[IP], self.0[SP], self.0[BP]) = (Some(ip), Some(sp), bp);
-        self
+    /// The caller whose return address `ip` is at `slot`, if its other registers are the same.
+    pub(super) fn caller(mut self, ip: u64, slot: u64, bp: Option<u64>) -> Self {
+        let values = [Some(ip), slot.checked_add(8), bp];
+        [self.registers[IP], self.registers[SP], self.registers[BP]] = values;
+        Self {
+            slot,
+            has_called: true,
+            ..self
+        }
     }
 
-    /// Those of a caller that there is not: the frame is outermost.
-    pub(super) fn of_none(self) -> Self {
-        self.called_from(0, 0, None)
-    }
-
+    /// The instruction pointer; 0 for the caller of the outermost frame.
     pub(super) fn ip(&self) -> u64 {
-        self.0[IP].unwrap_or(0)
-    }
-
-    pub(super) fn sp(&self) -> u64 {
-        self.0[SP].unwrap_or(0)
-    }
-
-    pub(super) fn bp(&self) -> Option<u64> {
-        self.0[BP]
-    }
-
-    fn get(&self, register: u16) -> Option<u64> {
-        self.0.get(usize::from(register)).copied().flatten()
+        self.registers[IP].unwrap_or(0)
     }
 }
 
 /// A number that follows from a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Operand {
-    /// A register, by DWARF number, plus an offset.
-    Register(u16, i64),
-    /// The CFA plus an offset.
-    Cfa(i64),
+    /// A register or the CFA, by index, plus an offset.
+    Register(usize, i64),
     Expression(Box<[u8]>),
-    Constant(u64),
 }
 
 /// Where a register's value is found.
@@ -85,7 +85,7 @@ enum ValueLocation {
 pub struct UnwindRule {
     cfa: Operand,
     /// Registers that are not listed are unchanged.
-    registers: Box<[(u16, ValueLocation)]>,
+    registers: Box<[(usize, ValueLocation)]>,
     is_signal_frame: bool,
 }
 
@@ -96,33 +96,18 @@ const ENCODING: Encoding = Encoding {
     version: 4,
 };
 
-/// The frame that another was called from.
-pub(super) struct Caller {
-    /// Without a return address in them, there is none.
-    pub(super) registers: Registers,
-    /// Stack address of the return address; 0 if it was in a register.
-    pub(super) slot: u64,
-    /// It was interrupted by a signal: it has made no call.
-    pub(super) is_interrupted: bool,
-}
-
 impl Operand {
-    fn expression(
-        section: &EhFrame<Bytes<'_>>,
-        expression: &UnwindExpression<usize>,
-    ) -> Option<Self> {
-        let Expression(bytes) = expression.get(section).ok()?;
-        Some(Self::Expression(bytes.slice().into()))
+    fn register(register: gimli::Register, offset: i64) -> Self {
+        Self::Register(usize::from(register.0), offset)
     }
 
-    fn value(&self, cfa: Option<u64>, from: &Registers, stack: &StackCopy<'_>) -> Option<u64> {
+    fn value(&self, registers: &Registers, stack: &StackCopy<'_>) -> Option<u64> {
         match self {
-            Self::Register(register, offset) => {
-                Some(from.get(*register)?.wrapping_add_signed(*offset))
+            Self::Register(number, offset) => {
+                let register = *registers.get(*number)?;
+                Some(register?.wrapping_add_signed(*offset))
             }
-            Self::Cfa(offset) => Some(cfa?.wrapping_add_signed(*offset)),
-            Self::Expression(bytes) => evaluate(bytes, cfa, from, stack),
-            Self::Constant(value) => Some(*value),
+            Self::Expression(bytes) => evaluate(bytes, registers, stack),
         }
     }
 }
@@ -134,27 +119,30 @@ impl UnwindRule {
         row: &UnwindTableRow<usize>,
     ) -> Option<Self> {
         use ValueLocation::{At, Is, Undefined};
-        let expression = |expression| Operand::expression(section, expression);
+        let expression = |expression: &UnwindExpression<usize>| {
+            let Expression(bytes) = expression.get(section).ok()?;
+            Some(Operand::Expression(bytes.slice().into()))
+        };
         let cfa = match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => {
-                Operand::Register(register.0, *offset)
+                Operand::register(*register, *offset)
             }
             CfaRule::Expression(bytes) => expression(bytes)?,
         };
         let mut registers = Vec::new();
         for (register, rule) in row.registers() {
-            let place = match rule {
+            let location = match rule {
                 RegisterRule::SameValue => continue,
-                RegisterRule::Offset(offset) => At(Operand::Cfa(*offset)),
-                RegisterRule::ValOffset(offset) => Is(Operand::Cfa(*offset)),
-                RegisterRule::Register(other) => Is(Operand::Register(other.0, 0)),
+                RegisterRule::Offset(offset) => At(Operand::Register(CFA, *offset)),
+                RegisterRule::ValOffset(offset) => Is(Operand::Register(CFA, *offset)),
+                RegisterRule::Register(other) => Is(Operand::register(*other, 0)),
                 RegisterRule::Expression(bytes) => At(expression(bytes)?),
                 RegisterRule::ValExpression(bytes) => Is(expression(bytes)?),
-                RegisterRule::Constant(value) => Is(Operand::Constant(*value)),
                 _ => Undefined,
             };
-            if usize::from(register.0) < REGISTERS {
-                registers.push((register.0, place));
+            let number = usize::from(register.0);
+            if number <= IP {
+                registers.push((number, location));
             }
         }
         Some(Self {
@@ -164,79 +152,57 @@ impl UnwindRule {
         })
     }
 
-    /// The rule of a frame of `bytes` bytes above the stack pointer, with the return address at its end
-    /// and, with `saves_bp`, the caller's frame pointer before it.
-    pub(super) fn of_fixed_frame(bytes: i64, saves_bp: bool) -> Self {
-        const WORD: i64 = 8;
-        let saved_at = |offset| ValueLocation::At(Operand::Cfa(offset));
-        let bp = saves_bp.then(|| (X86_64::RBP.0, saved_at(-2 * WORD)));
-        let registers = bp.into_iter().chain([(X86_64::RA.0, saved_at(-WORD))]);
+    /// The rule of a frame of `bytes` bytes above the stack pointer, with the return address at its end.
+    pub(super) fn of_fixed_frame(bytes: i64) -> Self {
         Self {
-            cfa: Operand::Register(X86_64::RSP.0, bytes),
-            registers: registers.collect(),
+            cfa: Operand::Register(SP, bytes),
+            registers: [(IP, ValueLocation::At(Operand::Register(CFA, -8)))].into(),
             is_signal_frame: false,
         }
     }
 
     /// The caller; `None` if its registers cannot be read.
-    pub(super) fn apply(&self, from: &Registers, stack: &StackCopy<'_>) -> Option<Caller> {
+    pub(super) fn apply(&self, frame: &StackFrame, stack: &StackCopy<'_>) -> Option<StackFrame> {
         use ValueLocation::{At, Is, Undefined};
-        let own = self.registers.iter();
-        let mut own = own.filter(|(number, _)| usize::from(*number) == IP);
-        let of_return = own.next().map_or(&Undefined, |(_, place)| place);
-        let is_interrupted = self.is_signal_frame;
-        if *of_return == Undefined {
-            return Some(Caller {
-                registers: from.of_none(),
-                slot: 0,
-                is_interrupted,
-            });
+        let mut caller = StackFrame {
+            slot: 0,
+            has_called: !self.is_signal_frame,
+            ..*frame
+        };
+        caller.registers[IP] = None;
+        let mut listed = self.registers.iter();
+        if !listed.any(|(number, location)| *number == IP && *location != Undefined) {
+            return Some(caller);
         }
-        let cfa = self.cfa.value(None, from, stack)?;
-        let value = |operand: &Operand| operand.value(Some(cfa), from, stack);
-        let mut registers = *from;
-        registers.0[SP] = Some(cfa);
-        for (number, place) in &self.registers {
-            let found = match place {
+        let mut own = frame.registers;
+        own[CFA] = Some(self.cfa.value(&own, stack)?);
+        caller.registers[SP] = own[CFA];
+        for (number, location) in &self.registers {
+            let register = caller.registers.get_mut(*number)?;
+            *register = match location {
                 Undefined => None,
-                Is(operand) => value(operand),
-                // Below the stack pointer: already popped by an epilogue.
-                At(Operand::Cfa(offset)) if cfa.wrapping_add_signed(*offset) < stack.sp => {
-                    from.get(*number)
-                }
-                At(operand) => value(operand).and_then(|address| stack.word(address)),
+                Is(operand) => operand.value(&own, stack),
+                At(operand) => match operand.value(&own, stack) {
+                    Some(slot) if *number == IP => {
+                        caller.slot = slot;
+                        stack.return_address(slot)
+                    }
+                    // Below the stack pointer: already popped by an epilogue.
+                    Some(address) if address < stack.sp => *register,
+                    address => address.and_then(|address| stack.word(address)),
+                },
             };
-            if let Some(register) = registers.0.get_mut(usize::from(*number)) {
-                *register = found;
-            }
         }
-        let slot = match of_return {
-            At(operand) => value(operand),
-            _ => None,
-        };
-        registers.0[IP] = match slot {
-            Some(slot) => Some(stack.return_address(slot)?),
-            None => Some(registers.0[IP]?),
-        };
-        Some(Caller {
-            registers,
-            slot: slot.unwrap_or(0),
-            is_interrupted,
-        })
+        caller.registers[IP].map(|_| caller)
     }
 }
 
 /// The result of an expression, which begins with the CFA, if there is one.
-fn evaluate(
-    bytes: &[u8],
-    cfa: Option<u64>,
-    registers: &Registers,
-    stack: &StackCopy<'_>,
-) -> Option<u64> {
+fn evaluate(bytes: &[u8], registers: &Registers, stack: &StackCopy<'_>) -> Option<u64> {
     let bytes: Bytes<'_> = EndianSlice::new(bytes, LittleEndian);
     let mut evaluation = Evaluation::new(bytes, ENCODING);
     evaluation.set_max_iterations(STEPS);
-    if let Some(cfa) = cfa {
+    if let Some(cfa) = registers[CFA] {
         evaluation.set_initial_value(cfa);
     }
     let mut result = evaluation.evaluate().ok()?;
@@ -244,7 +210,8 @@ fn evaluate(
         result = match result {
             EvaluationResult::Complete => break,
             EvaluationResult::RequiresRegister { register, .. } => {
-                let value = Value::Generic(registers.get(register.0)?);
+                let register = *registers.get(usize::from(register.0))?;
+                let value = Value::Generic(register?);
                 evaluation.resume_with_register(value).ok()?
             }
             EvaluationResult::RequiresMemory { address, size, .. } => {

@@ -54,7 +54,7 @@ fn unwound(code: &mut Code, ip: u64, bp: u64, words: &[u64]) -> (Vec<u64>, Vec<u
 }
 
 fn fixed(bytes: i64) -> Arc<UnwindRule> {
-    Arc::new(UnwindRule::of_fixed_frame(bytes, false))
+    Arc::new(UnwindRule::of_fixed_frame(bytes))
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn an_interrupted_function_is_at_its_address_and_on_another_stack() -> serde_jso
     let signal = |slot: i64| {
         serde_json::from_value(serde_json::json!({
             "cfa": {"Register": [7, 0]},
-            "registers": [[16, {"At": {"Cfa": slot}}]],
+            "registers": [[16, {"At": {"Register": [17, slot]}}]],
             "is_signal_frame": true,
         }))
     };

@@ -49,23 +49,6 @@ fn c_with_and_without_frame_pointers() {
     }
 }
 
-#[test]
-fn static_linking_and_tables_without_an_index() {
-    let names_of = |flags: &[&str]| {
-        let build = Build {
-            source: "chain.c",
-            flags,
-            is_stripped: false,
-        };
-        let folder = folder();
-        names(&build.put(folder.path()), &[])
-    };
-    assert_eq!(names_of(&["-O2", "-Wl,--no-eh-frame-hdr"]), C_PATH);
-    let names = names_of(&["-O2", "-static"]);
-    assert_eq!(names[..5], C_PATH[..5]);
-    assert_eq!(names.last().unwrap(), "_start");
-}
-
 /// In prologues, epilogues and PLT calls the stack is the same but for its innermost frames.
 #[test]
 fn at_every_instruction() {

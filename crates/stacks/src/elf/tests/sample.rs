@@ -17,6 +17,10 @@ pub(crate) type SampleSymbol = (&'static str, u64, u64, u8);
 pub(crate) const FUNCTION: u8 = 2;
 pub(crate) const DATA: u8 = 1;
 
+/// Addresses of `.eh_frame`, and of its index.
+pub(crate) const TABLE: u64 = 0x80_0000;
+const INDEX: u64 = 0x90_0000;
+
 /// An ELF file for x86-64.
 #[derive(Default)]
 pub(crate) struct ElfSample {
@@ -73,7 +77,14 @@ impl ElfSample {
 
     /// With unwind tables of functions, each from its address of a size.
     pub(crate) fn eh_frame(self, functions: &[(u64, u64)]) -> Self {
-        self.section(".eh_frame", 0x80_0000, &eh_frame(functions))
+        self.tables(&eh_frame(functions), &eh_frame_hdr(functions))
+    }
+
+    /// With this `.eh_frame` and its index.
+    pub(crate) fn tables(self, eh_frame: &[u8], eh_frame_hdr: &[u8]) -> Self {
+        let kind = elf::PT_GNU_EH_FRAME.0;
+        let sample = self.data(TABLE, eh_frame);
+        sample.segment(kind, elf::PF_R.0, INDEX, eh_frame_hdr)
     }
 
     /// With a table of symbols.
@@ -201,4 +212,21 @@ pub(crate) fn eh_frame_of(functions: &[(u64, u64, Vec<u8>)]) -> Vec<u8> {
     }
     table.extend([0; 4]);
     table
+}
+
+/// The contents of `.eh_frame_hdr` for functions without instructions to unwind.
+pub(crate) fn eh_frame_hdr(functions: &[(u64, u64)]) -> Vec<u8> {
+    let from = |start: u64, address: u64| address.wrapping_sub(start) as i32;
+    let mut bytes = vec![1, 0x1b, 0x03, 0x3b];
+    bytes.extend(from(INDEX + 4, TABLE).to_le_bytes());
+    bytes.extend((functions.len() as u32).to_le_bytes());
+    for (n, (address, _)) in (0u64..).zip(functions) {
+        let entry = from(INDEX, TABLE + 24 + 28 * n);
+        bytes.extend(
+            [from(INDEX, *address), entry]
+                .map(i32::to_le_bytes)
+                .concat(),
+        );
+    }
+    bytes
 }

@@ -1,23 +1,23 @@
 use super::*;
 
-use Operand::{Cfa, Constant, Expression, Register};
+use Operand::{Expression, Register};
 use ValueLocation::{At, Is, Undefined};
 
 const STACK: u64 = 0x1000;
-const RBX: u16 = 3;
+const RBX: usize = 3;
 
 /// The rule with the CFA 16 bytes above the stack pointer and these registers.
-fn rule(cfa: Operand, registers: &[(u16, ValueLocation)]) -> UnwindRule {
+fn rule(cfa: Operand, registers: &[(usize, ValueLocation)]) -> UnwindRule {
     UnwindRule {
         cfa,
         registers: registers.into(),
-        ..UnwindRule::of_fixed_frame(16, false)
+        ..UnwindRule::of_fixed_frame(16)
     }
 }
 
 /// The caller's register `wanted`, the return address and its slot after `rule`, on a stack of words 0x100,
 /// 0x101, ...; the outermost frame has none.
-fn applied(rule: &UnwindRule, wanted: u16) -> Option<Option<(Option<u64>, u64, u64)>> {
+fn applied(rule: &UnwindRule, wanted: usize) -> Option<Option<(Option<u64>, u64, u64)>> {
     let words: Vec<u8> = (0x100..0x110u64).flat_map(u64::to_le_bytes).collect();
     let copy = StackCopy {
         ip: 1,
@@ -26,19 +26,23 @@ fn applied(rule: &UnwindRule, wanted: u16) -> Option<Option<(Option<u64>, u64, u
         bytes: &words,
         replaced: &[(STACK + 24, 0x77)],
     };
-    let mut registers = Registers::new(copy.ip, copy.sp, copy.bp);
-    registers.0[usize::from(RBX)] = Some(STACK + 32);
-    let caller = rule.apply(&registers, &copy)?;
-    assert_eq!(caller.is_interrupted, rule.is_signal_frame);
-    let (registers, address) = (caller.registers, caller.registers.ip());
-    Some((address != 0).then(|| (registers.get(wanted), address, caller.slot)))
+    let mut frame = StackFrame::innermost(&copy);
+    frame.registers[RBX] = Some(STACK + 32);
+    let caller = rule.apply(&frame, &copy)?;
+    assert_eq!(caller.has_called, !rule.is_signal_frame);
+    let address = caller.ip();
+    Some((address != 0).then(|| (caller.registers[wanted], address, caller.slot)))
 }
 
 fn at_sp(offset: i64) -> Operand {
-    Register(X86_64::RSP.0, offset)
+    Register(SP, offset)
 }
 
-const RETURN: (u16, ValueLocation) = (16, At(Cfa(-8)));
+fn at_cfa(offset: i64) -> Operand {
+    Register(CFA, offset)
+}
+
+const RETURN: (usize, ValueLocation) = (IP, At(Register(CFA, -8)));
 
 #[test]
 fn a_value_is_where_its_rule_says() {
@@ -49,13 +53,13 @@ fn a_value_is_where_its_rule_says() {
     let above: Box<[u8]> = [0x23, 8].into();
     for (place, value) in [
         (Undefined, None),
-        (At(Cfa(0)), Some(0x102)),
-        (At(Cfa(-16)), Some(0x100)),
+        (At(at_cfa(0)), Some(0x102)),
+        (At(at_cfa(-16)), Some(0x100)),
         // Popped already: as it was.
-        (At(Cfa(-24)), Some(STACK + 32)),
-        (At(Cfa(1 << 20)), None),
-        (Is(Cfa(24)), Some(STACK + 40)),
-        (Is(Cfa(-24)), Some(STACK - 8)),
+        (At(at_cfa(-24)), Some(STACK + 32)),
+        (At(at_cfa(1 << 20)), None),
+        (Is(at_cfa(24)), Some(STACK + 40)),
+        (Is(at_cfa(-24)), Some(STACK - 8)),
         (Is(Register(6, 0)), Some(0x55)),
         (Is(Register(99, 0)), None),
         (At(Expression(rbx.clone())), Some(0x104)),
@@ -68,7 +72,7 @@ fn a_value_is_where_its_rule_says() {
         (Is(Expression([0xff].into())), None),
         (Is(Expression([0x73, 0, 0x9f].into())), None),
         (Is(Expression([0x2f, 0xfd, 0xff].into())), None),
-        (Is(Constant(9)), Some(9)),
+        (At(Register(5, 0)), None),
     ] {
         let rule = rule(at_sp(16), &[(RBX, place.clone()), RETURN]);
         let expected = Some(Some((value, 0x101, STACK + 8)));
@@ -80,13 +84,13 @@ fn a_value_is_where_its_rule_says() {
 fn the_return_address_is_in_memory_or_a_register() {
     let rbx: Box<[u8]> = [0x73, 0].into();
     for (place, expected) in [
-        (At(Cfa(-8)), Some(Some((0x101, STACK + 8)))),
-        (At(Cfa(0)), Some(Some((0x102, STACK + 16)))),
-        (At(Cfa(8)), Some(Some((0x77, STACK + 24)))),
-        (At(Cfa(1 << 20)), None),
+        (At(at_cfa(-8)), Some(Some((0x101, STACK + 8)))),
+        (At(at_cfa(0)), Some(Some((0x102, STACK + 16)))),
+        (At(at_cfa(8)), Some(Some((0x77, STACK + 24)))),
+        (At(at_cfa(1 << 20)), None),
         (At(Expression(rbx)), Some(Some((0x104, STACK + 32)))),
         (Is(Register(6, 0)), Some(Some((0x55, 0)))),
-        (Is(Cfa(4)), Some(Some((STACK + 20, 0)))),
+        (Is(at_cfa(4)), Some(Some((STACK + 20, 0)))),
         (Is(Register(5, 0)), None),
         (Undefined, Some(None)),
     ] {
@@ -113,10 +117,7 @@ fn the_frame_may_be_at_an_expression() {
     );
     let unknown = rule(Register(5, 0), &[RETURN]);
     assert_eq!(applied(&unknown, 7), None);
-    let saved = UnwindRule::of_fixed_frame(24, true);
-    let expected = (Some(0x101), 0x102, STACK + 16);
-    assert_eq!(applied(&saved, 6), Some(Some(expected)));
-    let kept = UnwindRule::of_fixed_frame(24, false);
+    let kept = UnwindRule::of_fixed_frame(24);
     assert_eq!(
         applied(&kept, 6),
         Some(Some((Some(0x55), 0x102, STACK + 16)))
