@@ -141,7 +141,7 @@ mod tests {
         for _ in 0..MAX_KEPT {
             say("more");
         }
-        let line = r" WARN \x1b[2J\r\n\u{e}\u{202e}";
+        let line = r" WARN \u{1b}[2J\r\n\u{e}\u{202e}";
         assert_eq!(taken.lock().unwrap()[..2], ["gpuprobe: one", line]);
         let (kept, dropped) = {
             let diverted = diverted();
