@@ -1,9 +1,11 @@
 //! Rarely needed options of tracing.
 
+use std::num::NonZeroU32;
+
 use clap::Args;
 
 use super::{ApiChoice, HookCommand};
-use crate::probe::{AttachKind, MapEntries};
+use crate::probe::AttachKind;
 
 /// Options of every command that traces.
 #[derive(Clone, Debug, Default, Args)]
@@ -39,8 +41,8 @@ pub struct AdvancedOptions {
     pub as_root: bool,
 
     /// Give a BPF map room for N entries, to see what happens when it is full; repeatable.
-    #[arg(long, value_name = "MAP=N", hide = true)]
-    pub map_entries: Vec<MapEntries>,
+    #[arg(long, value_name = "MAP=N", value_parser = map_entries, hide = true)]
+    pub map_entries: Vec<(String, NonZeroU32)>,
 
     /// Run COMMAND when an allocation fails for want of GPU memory and no retry helps.
     ///
@@ -49,4 +51,24 @@ pub struct AdvancedOptions {
     /// file is there until COMMAND ends. For pipes: 'sh -c "jq . < $1 | mail root" sh {file}'.
     #[arg(long, value_name = "COMMAND", value_parser = HookCommand::parse)]
     pub on_oom: Option<HookCommand>,
+}
+
+fn map_entries(text: &str) -> Result<(String, NonZeroU32), String> {
+    let parts = text.split_once('=');
+    let parsed = parts.and_then(|(map, entries)| Some((map.to_owned(), entries.parse().ok()?)));
+    parsed.ok_or_else(|| format!("'{text}' is not MAP=N"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn map_sizes_are_parsed() {
+        let parsed = |text| map_entries(text).map(|(map, entries)| (map, entries.get()));
+        assert_eq!(parsed("threads=16"), Ok(("threads".to_owned(), 16)));
+        for wrong in ["threads", "threads=", "threads=0", "threads=-1", "=x"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
 }

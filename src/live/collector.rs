@@ -9,6 +9,8 @@ use clap::Args;
 use gpuprobe_wire::settings::{
     ActivityKinds, BUFFER_BYTES, BUFFER_BYTES_RANGE, FLUSH_MS, TracerId, WireSettings,
 };
+use libbpf_rs::Link;
+
 
 use crate::probe::library::CollectorLibrary;
 use crate::probe::{Probe, ProbePoint, Purpose};
@@ -75,6 +77,7 @@ fn parse_buffer(text: &str) -> Result<usize, String> {
 
 /// The collector's file, ready for the command to load; removed on drop.
 pub(super) struct Collector {
+    _links: Vec<Link>,
     library: CollectorLibrary,
     settings: WireSettings,
 }
@@ -94,16 +97,16 @@ impl Collector {
         }
         let library = CollectorLibrary::write()?;
         let point = ProbePoint {
-            offset: library.batch_offset(),
+            offset: library.batch_offset,
             cookie: 0,
         };
-        let file = library.file().context("its file is not open")?;
-        let attached = probe.attach(Purpose::Batches, file, &[point], &[]);
-        probe.keep(attached.with_context(|| {
-            let path = library.path().display();
+        let attached = probe.attach(Purpose::Batches, &library.file, &[point], &[]);
+        let links = attached.with_context(|| {
+            let path = library.path.display();
             format!("cannot probe the collector in {path}")
-        })?);
+        })?;
         Ok(Self {
+            _links: links,
             library,
             settings: WireSettings {
                 kinds: collect.kinds,
@@ -116,7 +119,7 @@ impl Collector {
 
     /// The environment variables for the command.
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let path = || self.library.path().into();
+        let path = || self.library.path.clone().into();
         let mut variables = vec![
             (INJECTION_VARIABLE, path()),
             (SETTINGS_VARIABLE, self.settings.to_string().into()),

@@ -158,26 +158,24 @@ impl Probe {
     /// an entry without its return would never complete.
     fn programs(&self, purpose: Purpose) -> Vec<(&ProgramMut<'static>, bool)> {
         let progs = &self.skeleton.progs;
-        let (on_return, entry) = match self.kind {
-            AttachKind::Session => (None, &progs.call_session),
-            AttachKind::Multi => (Some(&progs.call_return_multi), &progs.call_entry_multi),
-            AttachKind::Perf => (Some(&progs.call_return_perf), &progs.call_entry_perf),
+        let of_kind = |multi, perf| match self.kind.is_one_by_one() {
+            true => perf,
+            false => multi,
         };
-        let (multi, perf) = match purpose {
-            Purpose::Calls => {
-                let on_return = on_return.map(|program| (program, true));
-                return on_return.into_iter().chain([(entry, false)]).collect();
+        let entry = match self.kind {
+            AttachKind::Session => &progs.call_session,
+            _ => of_kind(&progs.call_entry_multi, &progs.call_entry_perf),
+        };
+        let on_return = of_kind(&progs.call_return_multi, &progs.call_return_perf);
+        let program = match purpose {
+            Purpose::Calls if self.kind != AttachKind::Session => {
+                return vec![(on_return, true), (entry, false)];
             }
-            Purpose::Tensors => (entry, entry),
-            Purpose::Batches => (&progs.batch_multi, &progs.batch_perf),
-            Purpose::CodeDealloc => (&progs.code_gone_multi, &progs.code_gone_perf),
-            Purpose::Rendezvous => (&progs.rendezvous_multi, &progs.rendezvous_perf),
-            Purpose::Entries | Purpose::Requests => (&progs.entry_multi, &progs.entry_perf),
-        };
-        let program = if self.kind.is_one_by_one() {
-            perf
-        } else {
-            multi
+            Purpose::Calls | Purpose::Tensors => entry,
+            Purpose::Batches => of_kind(&progs.batch_multi, &progs.batch_perf),
+            Purpose::CodeDealloc => of_kind(&progs.code_gone_multi, &progs.code_gone_perf),
+            Purpose::Rendezvous => of_kind(&progs.rendezvous_multi, &progs.rendezvous_perf),
+            Purpose::Entries | Purpose::Requests => of_kind(&progs.entry_multi, &progs.entry_perf),
         };
         vec![(program, false)]
     }

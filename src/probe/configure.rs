@@ -1,29 +1,30 @@
 //! Settings of the BPF object, and the maps and programs to load.
 
-use super::kind::AttachKind;
-use super::load::LoadSettings;
-use super::recipe::recipe;
-use super::skeleton::{
-    OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types::rodata as Rodata,
-};
-use crate::probe::StackMode;
 use anyhow::{Context, Result};
-use gpuprobe_cuda::FUNCTIONS;
 use libbpf_rs::skel::OpenSkel;
 
-/// Applies the settings and selects the programs of an attachment kind.
+use super::kind::AttachKind;
+use super::recipe::recipe;
+use super::skeleton::{OpenGpuprobeMaps, OpenGpuprobeSkel, types::rodata as Rodata};
+use crate::live::{Target, TensorMode, TraceConfig};
+use crate::probe::StackMode;
+use gpuprobe_cuda::FUNCTIONS;
+
+/// Applies the settings of a session, if it is for one, and selects the programs of an attachment kind.
 pub(super) fn configure(
     open: &mut OpenGpuprobeSkel<'_>,
-    settings: &LoadSettings,
+    config: Option<&TraceConfig>,
     kind: AttachKind,
 ) -> Result<()> {
-    let object = open.open_object_mut();
-    settings
-        .map_entries
-        .iter()
-        .try_for_each(|map| map.apply(object))?;
-    select_maps(&mut open.maps, settings)?;
-    select_programs(&mut open.progs, settings, kind);
+    for (name, entries) in config.iter().flat_map(|it| &it.advanced.map_entries) {
+        let mut maps = open.open_object_mut().maps_mut();
+        let map = maps.find(|map| *map.name() == **name);
+        let mut map = map.with_context(|| format!("there is no map {name}"))?;
+        map.set_max_entries(entries.get())
+            .with_context(|| format!("cannot resize the map {name}"))?;
+    }
+    select_maps(&mut open.maps, config)?;
+    select_programs(open, config, kind);
     let maps = &mut open.maps;
     // Half of the size of each ring: of the rest, a process gets half.
     let rings = [
@@ -38,90 +39,94 @@ pub(super) fn configure(
     let tensors = rings[0] / 2;
     let rodata = maps.rodata_data.as_deref_mut();
     let rodata = rodata.context("the BPF object has no settings")?;
-    fill(rodata, settings);
-    for (half, size) in rodata
-        .half_of_ring
-        .iter_mut()
-        .zip(rings.into_iter().chain([tensors]))
-    {
-        *half = size;
+    let halves = rings.into_iter().chain([tensors]);
+    for (half, bytes) in rodata.half_of_ring.iter_mut().zip(halves) {
+        *half = bytes;
+    }
+    for (row, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
+        *row = recipe(function);
+    }
+    if let Some(config) = config {
+        fill(rodata, config);
     }
     Ok(())
 }
 
-fn fill(rodata: &mut Rodata, settings: &LoadSettings) {
-    rodata.only_targets = settings.only_targets;
-    rodata.follow_children = settings.follow_children;
-    rodata.hold_targets = settings.hold_targets;
-    rodata.count_launches = settings.launches;
-    rodata.stream_launches = settings.single_launches;
-    rodata.launch_stacks = settings.launch_stacks;
-    rodata.keep_ledger = settings.ledger;
-    rodata.call_durations = settings.durations;
-    rodata.take_python = with_python(settings);
-    rodata.take_tensors = settings.tensors;
-    rodata.take_copies = settings.copies;
-    rodata.stack_mode = settings.stacks as u32;
-    for (row, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
-        *row = recipe(function);
-    }
+fn fill(rodata: &mut Rodata, config: &TraceConfig) {
+    rodata.only_targets = config.target != Target::Everything;
+    rodata.follow_children = follows_children(config);
+    rodata.hold_targets = matches!(config.target, Target::Command(_));
+    rodata.count_launches = config.modes.cudatrace;
+    rodata.stream_launches = config.records_launches();
+    rodata.launch_stacks = config.records_launches() && config.modes.activity;
+    rodata.keep_ledger = config.modes.memleak;
+    rodata.call_durations = config.record.is_some();
+    rodata.take_python = takes_python(config);
+    rodata.take_tensors = config.tensors != TensorMode::Off;
+    rodata.take_copies = config.modes.bandwidth_util;
+    rodata.stack_mode = config.stacks as u32;
 }
 
-fn with_python(settings: &LoadSettings) -> bool {
-    settings.python && settings.stacks.is_on()
+/// Whether children of targets are targets.
+pub(super) fn follows_children(config: &TraceConfig) -> bool {
+    config.children || matches!(config.target, Target::Command(_))
 }
 
-fn select_maps(maps: &mut OpenGpuprobeMaps<'_>, settings: &LoadSettings) -> Result<()> {
-    let with_stacks = settings.stacks != StackMode::Off;
-    let learns = settings.stacks == StackMode::Auto;
+fn takes_python(config: &TraceConfig) -> bool {
+    config.python && config.stacks.is_on()
+}
+
+fn select_maps(maps: &mut OpenGpuprobeMaps<'_>, config: Option<&TraceConfig>) -> Result<()> {
+    let has = |setting: fn(&TraceConfig) -> bool| config.is_some_and(setting);
+    let stacks = has(|config| config.stacks.is_on());
+    let learns = has(|config| config.stacks == StackMode::Auto);
+    let python = has(takes_python);
+    let requests = has(|config| config.tensors == TensorMode::Requested);
     for (map, is_needed) in [
-        (&mut maps.launches, settings.launches),
-        (&mut maps.batch_ring, settings.batches),
-        (&mut maps.stack_ring, with_stacks),
-        (&mut maps.walks, with_stacks),
-        (&mut maps.sent_walks, with_stacks),
-        (&mut maps.pythons, with_python(settings)),
-        (&mut maps.python_walks, with_python(settings)),
-        (&mut maps.known_python, with_python(settings)),
-        (&mut maps.sent_python, with_python(settings)),
+        (&mut maps.launches, has(|config| config.modes.cudatrace)),
+        (&mut maps.batch_ring, has(|config| config.modes.activity)),
+        (&mut maps.stack_ring, stacks),
+        (&mut maps.walks, stacks),
+        (&mut maps.sent_walks, stacks),
+        (&mut maps.pythons, python),
+        (&mut maps.python_walks, python),
+        (&mut maps.known_python, python),
+        (&mut maps.sent_python, python),
         (&mut maps.sent_copies, learns),
         (&mut maps.paths, learns),
         (&mut maps.code_maps, learns),
-        (&mut maps.__bpf_usdt_specs, settings.requests),
-        (&mut maps.__bpf_usdt_ip_to_spec_id, settings.requests),
+        (&mut maps.__bpf_usdt_specs, requests),
+        (&mut maps.__bpf_usdt_ip_to_spec_id, requests),
     ] {
         map.set_autocreate(is_needed)?;
     }
     Ok(())
 }
 
-fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &LoadSettings, kind: AttachKind) {
-    let is = |one| kind == one;
-    let (session, multi) = (is(AttachKind::Session), is(AttachKind::Multi));
-    let perf = is(AttachKind::Perf);
-    for (program, is_needed) in [
-        (&mut progs.call_session, session),
-        (&mut progs.call_entry_multi, multi),
-        (&mut progs.call_return_multi, multi),
-        (&mut progs.rendezvous_multi, session || multi),
-        (&mut progs.entry_multi, session || multi),
-        (
-            &mut progs.batch_multi,
-            settings.batches && (session || multi),
-        ),
-        (
-            &mut progs.code_gone_multi,
-            with_python(settings) && (session || multi),
-        ),
-        (&mut progs.code_gone_perf, with_python(settings) && perf),
-        (&mut progs.call_entry_perf, perf),
-        (&mut progs.call_return_perf, perf),
-        (&mut progs.rendezvous_perf, perf),
-        (&mut progs.entry_perf, perf),
-        (&mut progs.batch_perf, settings.batches && perf),
-        (&mut progs.tensor_request, settings.requests),
-        (&mut progs.task_fork, settings.follow_children),
-    ] {
-        program.set_autoload(is_needed);
+fn select_programs(
+    open: &mut OpenGpuprobeSkel<'_>,
+    config: Option<&TraceConfig>,
+    kind: AttachKind,
+) {
+    let has = |setting: fn(&TraceConfig) -> bool| config.is_some_and(setting);
+    for mut program in open.open_object_mut().progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let (what, way) = name.rsplit_once('_').unwrap_or_default();
+        let is_of_kind = match (kind, way) {
+            // A session has one program for calls, and its own for nothing else.
+            (AttachKind::Session, "multi") => !what.starts_with("call_"),
+            (_, "session") => kind == AttachKind::Session,
+            (_, "multi") => kind == AttachKind::Multi,
+            (_, "perf") => kind == AttachKind::Perf,
+            _ => true,
+        };
+        let is_needed = match (what, way) {
+            ("batch", _) => has(|config| config.modes.activity),
+            ("code_gone", _) => has(takes_python),
+            ("tensor", "request") => has(|config| config.tensors == TensorMode::Requested),
+            ("task", "fork") => has(follows_children),
+            _ => true,
+        };
+        program.set_autoload(is_of_kind && is_needed);
     }
 }

@@ -123,15 +123,14 @@ impl Probe {
             ) else {
                 continue;
             };
-            let shares = shares
+            let (mut runs, mut captured) = (0, 0);
+            for (share, _) in shares
                 .iter()
-                .map(|share| RawLaunchCount::read_from_prefix(share));
-            let shares: Vec<_> = shares
-                .filter_map(Result::ok)
-                .map(|(share, _)| share)
-                .collect();
-            let runs = shares.iter().map(|share| share.runs).sum();
-            let captured = shares.iter().map(|share| u64::from(share.captured)).sum();
+                .flat_map(|share| RawLaunchCount::read_from_prefix(share))
+            {
+                runs += share.runs;
+                captured += u64::from(share.captured);
+            }
             if !take(key, runs, captured) {
                 done_with.push(bytes);
             }
@@ -200,7 +199,8 @@ impl Probe {
 
     /// Losses of the kernel side so far.
     pub fn lost(&self) -> Lost {
-        lost::all(&self.bss().losses)
+        let globals = self.skeleton.maps.bss.lookup(&[0; 4], MapFlags::ANY);
+        lost::all(&globals.ok().flatten().unwrap_or_default())
     }
 
     /// Losses of the kernel side by process.

@@ -5,8 +5,6 @@
 
 use std::fmt;
 
-use anyhow::Result;
-
 /// Kinds of attachment, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AttachKind {
@@ -37,24 +35,6 @@ impl AttachKind {
     }
 }
 
-/// Tries `kinds` in order. Returns the first that works, with the errors of those before it.
-pub(super) fn first_that_works<T>(
-    kinds: &[AttachKind],
-    mut attempt: impl FnMut(AttachKind) -> Result<T>,
-) -> (Option<T>, Vec<(AttachKind, String)>) {
-    let mut refused = Vec::new();
-    for &kind in kinds {
-        match attempt(kind) {
-            Ok(works) => return (Some(works), refused),
-            Err(error) => {
-                tracing::debug!("{kind} failed: {error:#}");
-                refused.push((kind, format!("{error:#}")));
-            }
-        }
-    }
-    (None, refused)
-}
-
 impl fmt::Display for AttachKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -76,41 +56,4 @@ pub(super) extern "C" fn gpuprobe_self_test() {
 #[inline(never)]
 pub(super) extern "C" fn gpuprobe_self_test() {
     std::hint::black_box(0);
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::bail;
-
-    use super::*;
-
-    #[test]
-    fn the_best_kind_that_works_is_chosen() {
-        for (works, refused) in [
-            (vec![AttachKind::Session, AttachKind::Perf], 0),
-            (vec![AttachKind::Perf, AttachKind::Multi], 1),
-            (vec![AttachKind::Perf], 2),
-        ] {
-            let best = AttachKind::ALL[refused];
-            let (chosen, why) = first_that_works(&AttachKind::ALL, |kind| {
-                if !works.contains(&kind) {
-                    bail!("self-test failed: the probe attached but never fired");
-                }
-                Ok(kind)
-            });
-            assert_eq!(chosen, Some(best));
-            let passed_over: Vec<_> = why.iter().map(|(kind, _)| *kind).collect();
-            assert_eq!(passed_over, AttachKind::ALL[..refused]);
-        }
-    }
-
-    #[test]
-    fn each_failed_kind_has_its_error() {
-        let (chosen, why) = first_that_works(&AttachKind::ALL, |kind| -> Result<()> {
-            bail!("no {kind}");
-        });
-        assert_eq!(chosen, None);
-        assert_eq!(why.len(), AttachKind::ALL.len());
-        assert_eq!(why[1].1, "no uprobe.multi");
-    }
 }

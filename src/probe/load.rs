@@ -1,6 +1,6 @@
 //! Loading the BPF programs with the best supported kind of attachment.
 
-use super::configure::configure;
+use super::configure::{configure, follows_children};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -14,50 +14,12 @@ use zerocopy::FromZeros;
 
 use super::attach::{self, ProbePoint, Purpose};
 use super::kind::{self, AttachKind};
-use super::map_entries::MapEntries;
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, types};
+use crate::live::TraceConfig;
 use crate::probe::StackMode;
 use gpuprobe_cuda::table;
 use gpuprobe_model::abi::RawCode;
 use gpuprobe_os::privileges;
-
-/// Settings fixed at load time.
-#[derive(Clone, Debug, Default)]
-pub struct LoadSettings {
-    /// Trace only the targets, added with [`Probe::add_target`].
-    pub only_targets: bool,
-    /// Children of targets are targets.
-    pub follow_children: bool,
-    /// Stop targets at exec and when they map a CUDA library; discovery resumes them.
-    pub hold_targets: bool,
-    /// Count launches of kernels and graphs.
-    pub launches: bool,
-    /// Send a record for each launch attached to as a call.
-    pub single_launches: bool,
-    /// Capture call stacks for these, unless stacks are off.
-    pub launch_stacks: bool,
-    /// Send the events of a ledger besides memory calls.
-    pub ledger: bool,
-    /// Send begin and end of every call; otherwise of allocations only the end, and of frees only the
-    /// begin.
-    pub durations: bool,
-    /// Send the copies attached to.
-    pub copies: bool,
-    /// Receive the batches of collectors.
-    pub batches: bool,
-    /// How to capture call stacks.
-    pub stacks: StackMode,
-    /// Capture Python frames with the call stacks.
-    pub python: bool,
-    /// Send the allocations of framework allocators.
-    pub tensors: bool,
-    /// Send the requested sizes too.
-    pub requests: bool,
-    /// Kind of attachment; `None` for the best supported.
-    pub kind: Option<AttachKind>,
-    /// Maps with another number of entries than the default.
-    pub map_entries: Vec<MapEntries>,
-}
 
 /// The globals of the programs.
 pub(super) type Globals = Arc<Mutex<&'static mut types::bss>>;
@@ -73,39 +35,52 @@ pub struct Probe {
     pub(super) stacks: StackMode,
     pub(super) batches: bool,
     /// Links of the whole session.
-    kept: Mutex<Vec<Link>>,
+    kept: Vec<Link>,
     /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
     /// the programs check the process.
     pub(super) filters_processes: bool,
     pub(super) globals: Globals,
     pub(super) skeleton: GpuprobeSkel<'static>,
-    /// The kinds that failed, with their errors, for `doctor`.
-    pub refused: Vec<(AttachKind, String)>,
 }
 
 impl Probe {
-    /// Loads the programs and runs the self-test.
+    /// Loads the programs with the best kind of attachment that the self-test finds working.
     ///
     /// # Errors
     /// Returns an error with the kernel's reason, and what to do about it if known.
-    pub fn load(settings: &LoadSettings) -> Result<Self> {
+    pub fn load(config: &TraceConfig) -> Result<Self> {
+        match config.advanced.attach {
+            Some(kind) => Self::load_one_of(&[kind], Some(config)),
+            None => Self::load_one_of(&AttachKind::ALL, Some(config)),
+        }
+    }
+
+    /// Loads what every session needs, and runs the self-test with a kind of attachment.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`].
+    pub fn check(kind: AttachKind) -> Result<()> {
+        Self::load_one_of(&[kind], None).map(drop)
+    }
+
+    fn load_one_of(kinds: &[AttachKind], config: Option<&TraceConfig>) -> Result<Self> {
         if !has_btf() {
             bail!("cannot load BPF programs: {NO_BTF}");
         }
-        let kinds = settings.kind.map_or(AttachKind::ALL.to_vec(), |k| vec![k]);
-        let (probe, refused) =
-            kind::first_that_works(&kinds, |kind| Self::load_kind(settings, kind));
-        if let Some(mut probe) = probe {
-            probe.refused = refused;
-            return Ok(probe);
+        let mut reasons = Vec::new();
+        for &kind in kinds {
+            match Self::load_kind(config, kind) {
+                Ok(probe) => return Ok(probe),
+                Err(error) => {
+                    let failed = format!("{kind} failed: {error:#}");
+                    tracing::debug!("{failed}");
+                    reasons.push(failed);
+                }
+            }
         }
         if let Some(cause) = known_cause() {
             bail!("cannot load BPF programs: {cause}");
         }
-        let mut reasons: Vec<_> = refused
-            .iter()
-            .map(|(k, e)| format!("{k} failed: {e}"))
-            .collect();
         if kinds.contains(&AttachKind::Perf) && !privileges::has(Capability::CAP_SYS_ADMIN) {
             reasons.push("perf-event uprobes need CAP_SYS_ADMIN; run as root (sudo)".to_owned());
         }
@@ -118,33 +93,32 @@ impl Probe {
         }
     }
 
-    fn load_kind(settings: &LoadSettings, kind: AttachKind) -> Result<Self> {
+    fn load_kind(config: Option<&TraceConfig>, kind: AttachKind) -> Result<Self> {
         // The skeleton borrows its object for its whole life, which is that of the program.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = GpuprobeSkelBuilder::default()
             .open(object)
             .context("cannot open the BPF object")?;
-        configure(&mut open, settings, kind)?;
+        configure(&mut open, config, kind)?;
         let mut skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;
         let bss = skeleton.maps.bss_data.take();
         let mut probe = Self {
             kind,
-            stacks: settings.stacks,
-            batches: settings.batches,
-            kept: Mutex::default(),
+            stacks: config.map_or(StackMode::Off, |config| config.stacks),
+            batches: config.is_some_and(|config| config.modes.activity),
+            kept: Vec::new(),
             filters_processes: false,
             globals: Arc::new(Mutex::new(
                 bss.context("the BPF object has no mapped globals")?,
             )),
             skeleton,
-            refused: Vec::new(),
         };
         // Entry 0 is for processes without an entry: no address is code.
         probe.enter_code(0, &RawCode::new_zeroed())?;
-        probe.keep(probe.attach_tasks(settings.follow_children)?);
+        probe.kept = probe.attach_tasks(config.is_some_and(follows_children))?;
         probe.self_test()?;
         Ok(probe)
     }
@@ -156,7 +130,8 @@ impl Probe {
         };
         let (executable, own_pid) = (File::open("/proc/self/exe")?, std::process::id());
         let own_pid = [own_pid.cast_signed()];
-        self.keep(self.attach(Purpose::Calls, &executable, &[point], &own_pid)?);
+        let links = self.attach(Purpose::Calls, &executable, &[point], &own_pid)?;
+        self.kept.extend(links);
         kind::gpuprobe_self_test();
         self.check_recorded()?;
         // Linux 6.6 to 6.9 filter by thread id: only the main thread of the process passes.
@@ -176,20 +151,6 @@ impl Probe {
             1 => bail!("self-test failed: the probe attached but fired at no return"),
             _ => bail!("self-test failed: the probe attached but fired at no entry"),
         }
-    }
-
-    /// Keeps links until [`Self::detach`].
-    pub fn keep(&self, links: Vec<Link>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(links);
-    }
-
-    /// Detaches `links` and those that are kept; it takes the kernel a while. The rings can still be read.
-    pub fn detach(&self, mut links: Vec<Link>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        links.append(&mut kept);
-        drop(kept);
-        attach::detach(links);
     }
 
     /// Stops holding processes from now on.

@@ -1,76 +1,58 @@
 //! Loss counters of the kernel side.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 
 use zerocopy::FromBytes;
 
-use super::skeleton::types::gp_losses;
+use super::skeleton::types::{bss, gp_losses};
 use gpuprobe_model::abi::{RawLoss, RawLossKey};
 use gpuprobe_model::event;
 use gpuprobe_model::{Lost, UserLoss};
 
-const COUNTERS: usize = size_of::<gp_losses>() / size_of::<u64>();
+/// Offset of each counter, with the name of its sum in [`Lost`].
+const SUMS: [(usize, &str); size_of::<gp_losses>() / size_of::<u64>()] = [
+    (offset_of!(gp_losses, ring_full), "memory"),
+    (offset_of!(gp_losses, threads_full), "memory"),
+    (offset_of!(gp_losses, nesting), "memory"),
+    (offset_of!(gp_losses, unreadable), "memory"),
+    (offset_of!(gp_losses, tasks), "tasks"),
+    (offset_of!(gp_losses, notices), "notices"),
+    (offset_of!(gp_losses, contexts), "contexts"),
+    (offset_of!(gp_losses, targets), "children"),
+    (offset_of!(gp_losses, launches), "launches"),
+    (offset_of!(gp_losses, names), "names"),
+    (offset_of!(gp_losses, copies), "copies"),
+    (offset_of!(gp_losses, single_launches), "single_launches"),
+    (offset_of!(gp_losses, stacks), "stacks"),
+    (offset_of!(gp_losses, stack_copies), "partial_stacks"),
+    (offset_of!(gp_losses, activity), "activity"),
+    (offset_of!(gp_losses, python), "python"),
+    (offset_of!(gp_losses, python_cut), "python_cut"),
+    (
+        offset_of!(gp_losses, python_unreadable),
+        "python_unreadable",
+    ),
+    (offset_of!(gp_losses, tensors), "tensors"),
+];
 
-/// The counters in the kernel side's order, each with the name of its sum in [`Lost`].
-fn counters(losses: &gp_losses) -> [(&'static str, u64); COUNTERS] {
-    // Exhaustive: a new counter must be added to a sum.
-    let gp_losses {
-        ring_full,
-        threads_full,
-        nesting,
-        unreadable,
-        tasks,
-        notices,
-        contexts,
-        targets,
-        launches,
-        names,
-        copies,
-        single_launches,
-        stacks,
-        stack_copies,
-        activity,
-        python,
-        python_cut,
-        python_unreadable,
-        tensors,
-    } = *losses;
-    [
-        ("memory", ring_full),
-        ("memory", threads_full),
-        ("memory", nesting),
-        ("memory", unreadable),
-        ("tasks", tasks),
-        ("notices", notices),
-        ("contexts", contexts),
-        ("children", targets),
-        ("launches", launches),
-        ("names", names),
-        ("copies", copies),
-        ("single_launches", single_launches),
-        ("stacks", stacks),
-        ("partial_stacks", stack_copies),
-        ("activity", activity),
-        ("python", python),
-        ("python_cut", python_cut),
-        ("python_unreadable", python_unreadable),
-        ("tensors", tensors),
-    ]
-}
-
-/// The sums of the kernel side's counters.
-pub(super) fn all(losses: &gp_losses) -> Lost {
+/// The sums of the counters in the globals.
+pub(super) fn all(globals: &[u8]) -> Lost {
     let mut sums = BTreeMap::new();
-    for (name, count) in counters(losses) {
-        *sums.entry(name.to_owned()).or_insert(0) += count;
+    for (offset, name) in SUMS {
+        let counter = globals.get(offset_of!(bss, losses) + offset..);
+        let counter = counter.and_then(|bytes| u64::read_from_prefix(bytes).ok());
+        let sum: &mut u64 = sums.entry(name.to_owned()).or_default();
+        *sum += counter.map_or(0, |(count, _)| count);
     }
     Lost::from_names(&sums)
 }
 
 /// The name in [`Lost`] of the counter with this index.
 fn name_of(place: u32) -> Option<&'static str> {
-    let counters = counters(&gp_losses::default());
-    counters.get(place as usize).map(|(name, _)| *name)
+    let offset = (place as usize).checked_mul(size_of::<u64>())?;
+    let named = SUMS.iter().find(|(at, _)| *at == offset);
+    named.map(|(_, name)| *name)
 }
 
 /// An entry of the map of losses by process; `None` if it is malformed.
@@ -91,19 +73,16 @@ mod tests {
     use super::*;
 
     #[test]
-    #[allow(unsafe_code)]
     fn every_counter_has_a_name_of_lost_and_its_place() {
-        let places: [u64; COUNTERS] = std::array::from_fn(|place| place as u64);
-        // SAFETY: both have the layout of C, and any number is valid in each.
-        let losses: gp_losses = unsafe { std::mem::transmute(places) };
-        assert_eq!(counters(&losses).map(|(_, place)| place), places);
-        let known = Lost::default().by_name();
-        assert!(
-            counters(&losses)
-                .iter()
-                .all(|(name, _)| known.contains_key(*name))
-        );
-        assert_eq!((all(&losses).memory, all(&losses).tensors), (1 + 2 + 3, 18));
+        let mut globals = vec![0; offset_of!(bss, losses)];
+        for place in 0..SUMS.len() as u64 {
+            globals.extend(place.to_ne_bytes());
+        }
+        let (lost, known) = (all(&globals), Lost::default().by_name());
+        assert!(SUMS.iter().all(|(_, name)| known.contains_key(*name)));
+        assert_eq!((lost.memory, lost.tensors), (1 + 2 + 3, 18));
+        assert_eq!(all(&[]), Lost::default());
         assert_eq!((name_of(18), name_of(19)), (Some("tensors"), None));
+        assert_eq!(name_of(u32::MAX), None);
     }
 }

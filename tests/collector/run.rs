@@ -31,7 +31,7 @@ fn collector() -> &'static Path {
             folder.join("collector.so"),
         );
         // Atomically: a concurrent test run may have it open.
-        fs::copy(library.path(), new.path().join("new")).unwrap();
+        fs::copy(&library.path, new.path().join("new")).unwrap();
         fs::rename(new.path().join("new"), &own).unwrap();
         own
     })

@@ -5,13 +5,14 @@ use std::mem::replace;
 use anyhow::{Error, Result, anyhow, bail};
 
 use super::Found;
+use super::files::ProbedFile;
 use super::finder::{Finder, Look};
-use super::queries::LibraryQueries;
 use crate::host::process::{Mapped, ProcessHandle};
 use crate::host::{LibraryRole, MappedLibrary};
 use crate::live::TensorMode;
 use crate::probe::{ProbePoint, Purpose};
 use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Op};
+use gpuprobe_model::clock;
 use gpuprobe_os::mounts;
 use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
 use gpuprobe_stacks::helper::NotNow;
@@ -104,7 +105,7 @@ impl Finder {
             Ok(plan) => plan,
             Err(why) if why.is::<NotNow>() => return Err(why),
             Err(why) => {
-                self.files.skip(library);
+                self.files.enter(library, None);
                 self.files.warn(&anyhow!("{path} is not probed: {why:#}"));
                 return Ok(());
             }
@@ -125,7 +126,7 @@ impl Finder {
             // Tensors are traced all the same.
             (Err(error), LibraryRole::Requests) => {
                 tracing::debug!("{path}: requested sizes are not traced: {error:#}");
-                self.files.skip(library);
+                self.files.enter(library, None);
                 return Ok(());
             }
             (Err(error), _) => return Err(error.context(format!("cannot attach to {what}"))),
@@ -142,21 +143,21 @@ impl Finder {
         for (purpose, points) in &plan.parts {
             links.extend(attach(*purpose, points)?);
         }
-        let attach_queries = |points: Vec<_>| -> Result<_> {
-            let links = match self.queries.are_on() {
-                true => attach(Purpose::Calls, &points)?,
-                false => Vec::new(),
-            };
-            let file = library.file.try_clone()?;
-            Ok(LibraryQueries {
-                file,
-                points,
-                links,
-            })
+        let query_links = match self.queries.are_on() && !plan.queries.is_empty() {
+            true => attach(Purpose::Calls, &plan.queries)?,
+            false => Vec::new(),
         };
-        let queries = Some(plan.queries).filter(|points| !points.is_empty());
-        let queries = queries.map(attach_queries).transpose()?;
-        self.files.enter(library, links, queries);
+        let probed = ProbedFile {
+            owner: library.owner,
+            path: library.path.clone(),
+            file: library.file.try_clone()?,
+            links,
+            queries: plan.queries,
+            query_links,
+            attached_ns: clock::boot_ns(),
+            user: None,
+        };
+        self.files.enter(library, Some(probed));
         Ok(())
     }
 

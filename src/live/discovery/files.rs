@@ -1,14 +1,14 @@
 //! Probed and skipped files.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::path::PathBuf;
 
 use anyhow::Error;
 
-use super::queries::LibraryQueries;
 use crate::host::process::{Mapped, ProcessHandle};
 use crate::host::{LibraryId, LibraryRole, Likeness, MappedLibrary};
-use gpuprobe_model::clock;
+use crate::probe::ProbePoint;
 use libbpf_rs::Link;
 
 /// Maximum number of probed files. Each takes three descriptors, or one per function without
@@ -41,12 +41,15 @@ struct KnownFile {
 /// A probed file.
 #[derive(Debug)]
 pub(super) struct ProbedFile {
-    owner: u32,
+    pub(super) owner: u32,
     /// Path at which a process had it mapped.
-    path: PathBuf,
-    /// Its probes.
-    links: Vec<Link>,
-    queries: Option<LibraryQueries>,
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+    /// Its probes, but for those of device queries.
+    pub(super) links: Vec<Link>,
+    /// The device queries in it, and the probes on these while there are some.
+    pub(super) queries: Vec<ProbePoint>,
+    pub(super) query_links: Vec<Link>,
     /// When they were attached, on `CLOCK_BOOTTIME`.
     pub(super) attached_ns: u64,
     /// A process that has it mapped, if known.
@@ -54,12 +57,9 @@ pub(super) struct ProbedFile {
 }
 
 impl ProbedFile {
-    fn into_links(self) -> Vec<Link> {
-        let queries = self.queries.map(|queries| queries.links);
+    fn into_links(mut self) -> Vec<Link> {
+        self.links.append(&mut self.query_links);
         self.links
-            .into_iter()
-            .chain(queries.into_iter().flatten())
-            .collect()
     }
 }
 
@@ -100,34 +100,12 @@ impl ProbedFiles {
 
     /// Whether the maximum number of files is probed.
     pub(super) fn are_full(&self) -> bool {
-        let probed = self.files.values().filter(|known| known.probed.is_some());
-        probed.count() >= MAX_FILES
+        let probed = |known: &&KnownFile| known.probed.is_some();
+        self.files.values().filter(probed).count() >= MAX_FILES
     }
 
-    /// Records that `library` is probed, and its queries too, if it has some.
-    pub(super) fn enter(
-        &mut self,
-        library: &MappedLibrary,
-        links: Vec<Link>,
-        queries: Option<LibraryQueries>,
-    ) {
-        let probed = ProbedFile {
-            owner: library.owner,
-            path: library.path.clone(),
-            links,
-            queries,
-            attached_ns: clock::boot_ns(),
-            user: None,
-        };
-        self.enter_file(library, Some(probed));
-    }
-
-    /// Records that `library` is skipped, now and later.
-    pub(super) fn skip(&mut self, library: &MappedLibrary) {
-        self.enter_file(library, None);
-    }
-
-    fn enter_file(&mut self, library: &MappedLibrary, probed: Option<ProbedFile>) {
+    /// Records that `library` is probed, or skipped now and later.
+    pub(super) fn enter(&mut self, library: &MappedLibrary, probed: Option<ProbedFile>) {
         self.make_room();
         let known = KnownFile {
             role: library.role,
@@ -138,16 +116,19 @@ impl ProbedFiles {
         self.files.insert(library.id(), known);
     }
 
+    /// All probed files.
+    pub(super) fn all_probed(&mut self) -> impl Iterator<Item = (LibraryId, &mut ProbedFile)> {
+        let all = self.files.iter_mut();
+        all.filter_map(|(id, known)| Some((*id, known.probed.as_mut()?)))
+    }
+
     /// The probed files without a known process that has them mapped: id, path and owner.
     pub(super) fn without_user(&mut self) -> Vec<(LibraryId, PathBuf, u32)> {
         let mut unused = Vec::new();
-        for (id, known) in &mut self.files {
-            let Some(probed) = &mut known.probed else {
-                continue;
-            };
+        for (id, probed) in self.all_probed() {
             probed.user = probed.user.filter(ProcessHandle::is_alive);
             if probed.user.is_none() {
-                unused.push((*id, probed.path.clone(), probed.owner));
+                unused.push((id, probed.path.clone(), probed.owner));
             }
         }
         unused
@@ -170,15 +151,6 @@ impl ProbedFiles {
     pub(super) fn take_links(&mut self) -> Vec<Link> {
         let probed = self.files.drain().filter_map(|(_, known)| known.probed);
         probed.flat_map(ProbedFile::into_links).collect()
-    }
-
-    /// The device queries of all files.
-    pub(super) fn queries(&mut self) -> impl Iterator<Item = &mut LibraryQueries> {
-        let probed = self
-            .files
-            .values_mut()
-            .filter_map(|known| known.probed.as_mut());
-        probed.filter_map(|probed| probed.queries.as_mut())
     }
 
     /// Warns once of a file that is not fully probed, up to a maximum number.
@@ -230,7 +202,17 @@ mod tests {
     const DRIVER: LibraryRole = LibraryRole::Cuda(Layer::Driver);
 
     fn enter(files: &mut ProbedFiles, library: &MappedLibrary) {
-        files.enter(library, Vec::new(), None);
+        let probed = ProbedFile {
+            owner: library.owner,
+            path: library.path.clone(),
+            file: library.file.try_clone().unwrap(),
+            links: Vec::new(),
+            queries: Vec::new(),
+            query_links: Vec::new(),
+            attached_ns: 7,
+            user: None,
+        };
+        files.enter(library, Some(probed));
     }
 
     #[test]
@@ -253,12 +235,12 @@ mod tests {
         let mut all = libraries(&folder, 2);
         let mut files = ProbedFiles::default();
         enter(&mut files, &all[0]);
-        files.skip(&all[1]);
+        files.enter(&all[1], None);
         assert!(files.find(&all[0]).is_some() && files.find(&all[1]).is_some());
         for number in 0..2 * MAX_REMEMBERED as u64 {
             let skipped = all[1].id;
             all[1].id = FileId::numbered(number);
-            files.skip(&all[1]);
+            files.enter(&all[1], None);
             all[1].id = skipped;
         }
         all[1].in_overlay = false;
@@ -272,7 +254,7 @@ mod tests {
         let mut library = libraries(&folder, 1).remove(0);
         let mut files = ProbedFiles::default();
         library.role = LibraryRole::Loader;
-        files.skip(&library);
+        files.enter(&library, None);
         let as_loader = Mapped::numbered(7, LibraryRole::Loader);
         files.note_mapping(&as_loader, &library);
         assert!(files.find(&library).is_some() && files.probed(&as_loader).is_none());
@@ -306,7 +288,7 @@ mod tests {
         let mut library = all.remove(0);
         let before = library.likeness;
         let mut files = ProbedFiles::default();
-        files.skip(&library);
+        files.enter(&library, None);
         assert!(files.find(&library).is_some());
         library.likeness = all[0].likeness;
         assert!(files.find(&library).is_none());
@@ -337,7 +319,7 @@ mod tests {
         let described = |library: &MappedLibrary| (library.path.clone(), 1000);
         assert_eq!(unused(&mut files), [described(&all[0]), described(&all[1])]);
         let first = files.probed(&mapped[0]).unwrap();
-        assert!(first.attached_ns > 0);
+        assert_eq!(first.attached_ns, 7);
         let mut user = ProcessHandle::of(std::process::id()).unwrap();
         first.user = Some(user);
         assert_eq!(unused(&mut files), [described(&all[1])]);

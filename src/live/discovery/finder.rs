@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use libbpf_rs::Link;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::files::ProbedFiles;
-use super::queries::{LibraryQueries, QueryTimes};
+use super::queries::QueryTimes;
 use super::queue::Queue;
 use super::{Found, Order};
 use crate::host::process::{self, ProcessHandle};
 use crate::host::{LibraryRole, gpus, system};
 use crate::live::{Target, TraceConfig};
-use crate::probe::{Notice, Probe, ProbePoint, Purpose};
+use crate::probe::{Notice, Probe, ProbePoint, Purpose, detach};
 use gpuprobe_model::clock;
 use gpuprobe_os::privileges::{self, BPF, LOOK, PERF_EVENTS};
 use gpuprobe_stacks::helper::{FileReader, Opener};
@@ -228,21 +228,23 @@ impl Finder {
         };
         privileges::keep_only_here(&[BPF, LOOK, perf]);
         while !self.is_ending {
-            let now = Instant::now();
-            if self.queries.due().is_some_and(|due| due <= now) {
+            let due = [self.queue.due(), self.queries.due(), self.release_at];
+            let due = due.into_iter().flatten().min();
+            self.serve(due.map_or(RELEASE_EVERY, |due| {
+                due.saturating_duration_since(Instant::now())
+            }));
+            let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= Instant::now());
+            if is_due(self.queries.due()) {
                 self.step_queries();
             }
-            if self.release_at.is_some_and(|due| due <= now) {
+            if is_due(self.release_at) {
                 self.release_unused();
                 self.release_at = Some(Instant::now() + RELEASE_EVERY);
-            }
-            if !self.serve() && !self.is_ending {
-                self.wait();
             }
         }
         let mut links = self.files.take_links();
         links.extend(self.destructors.into_values().flatten());
-        self.probe.detach(links);
+        detach(links);
         for thread in self.detaching {
             let _ = thread.join();
         }
@@ -253,40 +255,19 @@ impl Finder {
         let _ = self.found.send(found);
     }
 
-    /// Waits for an order, or until something is due.
-    fn wait(&mut self) {
-        let due = [self.queue.due(), self.queries.due(), self.release_at];
-        let order = match due.into_iter().flatten().min() {
-            Some(due) => {
-                let within = due.saturating_duration_since(Instant::now());
-                self.orders.recv_timeout(within)
-            }
-            None => self.orders.recv().map_err(RecvTimeoutError::from),
-        };
-        match order {
-            Ok(order) => self.take(order),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.is_ending = true,
-        }
-    }
-
-    /// Takes all orders, and has the most urgent look. Returns false if none is due.
-    fn serve(&mut self) -> bool {
-        loop {
-            match self.orders.try_recv() {
+    /// Takes all orders, waiting for the first, and has the most urgent look.
+    fn serve(&mut self, mut wait: Duration) {
+        while !self.is_ending {
+            match self.orders.recv_timeout(wait) {
                 Ok(order) => self.take(order),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    self.is_ending = true;
-                    break;
-                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => self.is_ending = true,
             }
+            wait = Duration::ZERO;
         }
-        let next = self.queue.next(Instant::now()).filter(|_| !self.is_ending);
-        if let Some(notice) = next {
+        if let Some(notice) = self.queue.next(Instant::now()).filter(|_| !self.is_ending) {
             self.look(notice);
         }
-        next.is_some()
     }
 
     fn take(&mut self, order: Order) {
@@ -382,21 +363,17 @@ impl Finder {
     /// Detaches the probes of device queries, or attaches them again.
     fn step_queries(&mut self) {
         let mut links = Vec::new();
-        for LibraryQueries {
-            file,
-            points,
-            links: attached,
-        } in self.files.queries()
-        {
-            links.append(attached);
-            if self.queries.are_on() {
+        for (_, probed) in self.files.all_probed() {
+            links.append(&mut probed.query_links);
+            if self.queries.are_on() || probed.queries.is_empty() {
                 continue;
             }
+            let (file, points) = (&probed.file, &probed.queries);
             match self
                 .probe
                 .attach(Purpose::Calls, file, points, &self.only_pids)
             {
-                Ok(links) => *attached = links,
+                Ok(links) => probed.query_links = links,
                 Err(error) => tracing::debug!("device queries: {error:#}"),
             }
         }
@@ -416,7 +393,7 @@ impl Finder {
             if !library.is_at(&path, owner, &self.opener) {
                 gone.push(library);
             }
-            self.serve();
+            self.serve(Duration::ZERO);
             if self.is_ending {
                 return;
             }
@@ -456,7 +433,7 @@ impl Finder {
             if finder.read(&mut look).is_ok() {
                 finder.note_late(&look);
             }
-            finder.serve();
+            finder.serve(Duration::ZERO);
             Ok(())
         });
         searched.unwrap_or(false)

@@ -22,9 +22,9 @@ use nix::unistd::Pid;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::host::process::{self, ProcessHandle};
+use crate::live::TraceConfig;
 use crate::live::empty_run::LoadedLayers;
-use crate::live::{Target, TensorMode, TraceConfig};
-use crate::probe::{LoadSettings, Notice, Probe, arm64};
+use crate::probe::{Notice, Probe, arm64};
 use finder::Finder;
 use gpuprobe_cuda::Layer;
 use gpuprobe_stacks::helper::{FileReader, Opener};
@@ -86,7 +86,6 @@ pub struct Tracer {
     orders: Orders,
     found: UnboundedReceiver<Found>,
     thread: Option<JoinHandle<()>>,
-    is_ending: bool,
     /// Processes that are held, and since when.
     held: HashMap<u32, Instant>,
     /// Number of processes that were not looked at.
@@ -104,29 +103,6 @@ pub struct Tracer {
     pub late_ms: BTreeMap<u32, u64>,
 }
 
-/// Settings of the BPF programs for a session.
-fn load_settings(config: &TraceConfig) -> LoadSettings {
-    let is_command = matches!(config.target, Target::Command(_));
-    LoadSettings {
-        only_targets: config.target != Target::Everything,
-        follow_children: is_command || config.children,
-        hold_targets: is_command,
-        launches: config.modes.cudatrace,
-        single_launches: config.records_launches(),
-        launch_stacks: config.records_launches() && config.modes.activity,
-        durations: config.record.is_some(),
-        batches: config.modes.activity,
-        ledger: config.modes.memleak,
-        copies: config.modes.bandwidth_util,
-        stacks: config.stacks,
-        python: config.python,
-        tensors: config.tensors != TensorMode::Off,
-        requests: config.tensors == TensorMode::Requested,
-        kind: config.advanced.attach,
-        map_entries: config.advanced.map_entries.clone(),
-    }
-}
-
 impl Tracer {
     /// Loads the BPF programs, attaches them to every library found now that `helpers` can read, and starts the thread
     /// with its orders. `prepare` is called with each process that has CUDA loaded, before a call of it can be
@@ -142,7 +118,7 @@ impl Tracer {
         prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.advanced.allow_arm64)?;
-        let probe = Arc::new(Probe::load(&load_settings(config))?);
+        let probe = Arc::new(Probe::load(config)?);
         let (sender, found) = unbounded_channel();
         let mut finder = Finder::new(config, Arc::clone(&probe), helpers, receiver, sender);
         let pids: Vec<_> = processes.iter().map(|process| process.pid).collect();
@@ -157,7 +133,6 @@ impl Tracer {
             orders,
             found,
             thread: Some(thread),
-            is_ending: false,
             held: HashMap::new(),
             skipped: 0,
             loaded: LoadedLayers::default(),
@@ -244,12 +219,9 @@ impl Tracer {
         }
     }
 
-    /// Resumes all held processes, as the session ends, and those of notices that were not passed on.
-    pub(crate) fn resume_held(&mut self, unseen: Vec<Notice>) {
-        let unseen = unseen.into_iter().filter(|notice| notice.held);
-        let held = self.held.drain().map(|(pid, _)| pid);
-        held.chain(unseen.map(|notice| notice.pid))
-            .for_each(send_continue);
+    /// Resumes all held processes, as the session ends.
+    pub(crate) fn resume_held(&mut self) {
+        self.held.drain().for_each(|(pid, _)| send_continue(pid));
     }
 
     /// The live processes with CUDA loaded.
@@ -260,9 +232,6 @@ impl Tracer {
 
     /// Has everything detached, and waits for that at most [`DETACHED_WITHIN`].
     pub(crate) fn detach(&mut self) {
-        if std::mem::replace(&mut self.is_ending, true) {
-            return;
-        }
         // Fails only if it has ended.
         let _ = self.orders.send(Order::End);
         let until = Instant::now() + DETACHED_WITHIN;

@@ -5,12 +5,7 @@
 //! queries are probed for a twentieth of the time only; a thread of a framework is met in the first part,
 //! and one that waits meanwhile in a later one.
 
-use std::fs::File;
 use std::time::{Duration, Instant};
-
-use libbpf_rs::Link;
-
-use crate::probe::ProbePoint;
 
 /// How long the queries are probed at once.
 const PROBE_ON: Duration = Duration::from_millis(50);
@@ -18,14 +13,6 @@ const PROBE_ON: Duration = Duration::from_millis(50);
 const PROBE_OFF: Duration = Duration::from_millis(950);
 /// How many times there are.
 const TIMES: u32 = 10;
-
-/// The queries of one library.
-#[derive(Debug)]
-pub(super) struct LibraryQueries {
-    pub(super) file: File,
-    pub(super) points: Vec<ProbePoint>,
-    pub(super) links: Vec<Link>,
-}
 
 /// The times at which queries are probed.
 #[derive(Debug)]

@@ -32,13 +32,14 @@ impl Queue {
     /// Queues a look, or merges it with a pending one of the same process. Returns whether another look is dropped for
     /// it.
     pub(super) fn add(&mut self, notice: Notice, now: Instant) -> bool {
-        let rest = self.rests.get(&notice.pid);
+        let rest = self.rests.get(&notice.pid).filter(|_| !notice.held);
         let due = rest.map_or(now, |until| now.max(*until));
         let pending = self.pending.entry(notice.pid);
-        let pending = &mut pending.or_insert(Pending { notice, due }).notice;
-        pending.held |= notice.held;
+        let pending = pending.or_insert(Pending { notice, due });
+        pending.due = pending.due.min(due);
+        pending.notice.held |= notice.held;
         // The current program is the one of the last exec.
-        pending.image = notice.image.or(pending.image);
+        pending.notice.image = notice.image.or(pending.notice.image);
         if self.pending.len() <= MAX_PENDING {
             return false;
         }

@@ -282,11 +282,10 @@ impl Reading<'_> {
     /// Stops holding processes and resumes those that are held.
     pub(super) fn resume_held(&mut self) {
         self.tracer.probe.stop_holding();
-        let unseen = self.rings.read_notices().unwrap_or_else(|error| {
+        if let Err(error) = self.pass_notices() {
             tracing::warn!("held processes may stay stopped: {error:#}");
-            Vec::new()
-        });
-        self.tracer.resume_held(unseen);
+        }
+        self.tracer.resume_held();
     }
 }
 
