@@ -42,17 +42,28 @@ static __always_inline void gp_python_read_text(const struct gp_python *python,
 	text->kind = kind;
 }
 
-/* Fills in the names of the code object that was read. */
+/* Fills in the code object at `at`, which was read, with as much of its line table, which has
+ * `bytes` bytes at `table`, as fits into `room`. */
 static __always_inline void gp_python_fill_code(const struct gp_python *python,
 						struct gp_python_walk *walk,
-						struct gp_python_code *code, __u64 at)
+						struct gp_python_code *code, __u64 at, __u8 *to,
+						__u32 room, __u64 table, __u64 bytes)
 {
 	__u64 name = gp_python_word(walk->code, python->name - python->object_type);
 	__u64 file = gp_python_word(walk->code, python->file - python->object_type);
+	__u32 copied = bytes < room ? bytes : room;
 
+	barrier_var(copied);
+	if (copied > room || bpf_probe_read_user(to, copied, (void *)table))
+		copied = 0;
+	if (!copied && bytes)
+		gp_count(python_unreadable);
 	code->type = GP_RECORD_PYTHON_CODE;
 	code->reserved = 0;
 	code->reserved2 = 0;
+	code->tgid = bpf_get_current_pid_tgid() >> 32;
+	code->table_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
+	code->table_copied = copied;
 	code->first_line = gp_python_word(walk->code, python->first_line - python->object_type);
 	code->first_traceable = 0;
 	if (python->first_traceable != GP_PYTHON_NONE)
@@ -74,50 +85,26 @@ struct gp_python_code_large {
 	__u8 table[GP_MAX_TABLE_BYTES];
 };
 
-/* Sends the code object at `at`, which was read, with as much of its line table as fits
- * into a record of this type. */
-#define gp_send_code_of(record_type, python, walk, header)                                         \
+#define gp_send_code_of(record_type)                                                               \
 	({                                                                                         \
 		struct record_type *record = gp_reserve(                                           \
 			stack_ring, GP_RING_STACKS, struct record_type, gp_unread(stack_ring));    \
-		__u32 copied = (header)->table_bytes;                                              \
 		if (record) {                                                                      \
-			if (copied > sizeof(record->table))                                        \
-				copied = sizeof(record->table);                                    \
-			barrier_var(copied);                                                       \
-			if (copied > sizeof(record->table) ||                                      \
-			    bpf_probe_read_user(record->table, copied, (void *)(header)->table))   \
-				copied = 0;                                                        \
-			if (!copied && (header)->table_bytes)                                      \
-				gp_count(python_unreadable);                                       \
-			record->code.tgid = (header)->tgid;                                        \
-			record->code.process = (header)->process;                                  \
-			record->code.id = (header)->id;                                            \
-			record->code.table_bytes = (header)->table_bytes;                          \
-			record->code.table_copied = copied;                                        \
-			gp_python_fill_code(python, walk, &record->code, (header)->at);            \
+			record->code.process = process;                                            \
+			record->code.id = id;                                                      \
+			gp_python_fill_code(python, walk, &record->code, at, record->table,        \
+					    sizeof(record->table), table, bytes);                  \
 			bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                              \
 		}                                                                                  \
 		record != NULL;                                                                    \
 	})
-
-/* A code object that is being sent. */
-struct gp_sending {
-	__u64 id; /* gp_python_frame.code */
-	__u64 at;
-	__u64 table; /* address of its line table */
-	__u32 table_bytes;
-	__u32 tgid;
-	__u32 process;
-};
 
 /* Sends the code object of the frame at `index`, unless it was sent. False if the ring
  * is full. */
 __noinline __u32 gp_send_python_code(struct gp_python *python, struct gp_python_walk *walk,
 				     __u32 process, __u32 index)
 {
-	struct gp_sending header = {.process = process};
-	__u64 bytes = 0, sent;
+	__u64 at, id, sent, table, bytes = 0;
 	__u32 one = 1;
 	bool is_sent;
 
@@ -127,25 +114,23 @@ __noinline __u32 gp_send_python_code(struct gp_python *python, struct gp_python_
 	/* The compiler knows that it is in range, the verifier does not. */
 	barrier_var(index);
 	index &= GP_PYTHON_DEPTH - 1;
-	header.tgid = bpf_get_current_pid_tgid() >> 32;
-	header.at = walk->codes[index];
-	header.id = walk->frames[index].code;
-	sent = gp_mix(header.id, process);
+	at = walk->codes[index];
+	id = walk->frames[index].code;
+	sent = gp_mix(id, process);
 	if (bpf_map_lookup_elem(&sent_python, &sent))
 		return 1;
-	if (!gp_python_read_code(python, walk, header.at)) {
+	if (!gp_python_read_code(python, walk, at)) {
 		gp_count(python_unreadable);
 		return 1;
 	}
-	header.table = gp_python_word(walk->code, python->line_table - python->object_type);
-	if (bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(header.table + python->bytes_size)))
+	table = gp_python_word(walk->code, python->line_table - python->object_type);
+	if (bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(table + python->bytes_size)))
 		gp_count(python_unreadable);
-	header.table += python->bytes_data;
-	header.table_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
+	table += python->bytes_data;
 	if (bytes <= GP_SMALL_TABLE_BYTES)
-		is_sent = gp_send_code_of(gp_python_code_small, python, walk, &header);
+		is_sent = gp_send_code_of(gp_python_code_small);
 	else
-		is_sent = gp_send_code_of(gp_python_code_large, python, walk, &header);
+		is_sent = gp_send_code_of(gp_python_code_large);
 	if (is_sent)
 		bpf_map_update_elem(&sent_python, &sent, &one, BPF_ANY);
 	return is_sent;
