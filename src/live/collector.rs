@@ -11,7 +11,6 @@ use gpuprobe_wire::settings::{
 };
 use libbpf_rs::Link;
 
-
 use crate::probe::library::CollectorLibrary;
 use crate::probe::{Probe, ProbePoint, Purpose};
 use gpuprobe_model::typed::parse_size;
