@@ -20,7 +20,7 @@ enum gp_stack_usize {
 };
 
 enum gp_stack_u16 {
-	/* Exclusive upper limit of gp_python.together. */
+	/* Exclusive upper limit of the bytes below a frame that are read with it. */
 	GP_PYTHON_TOGETHER = 1024,
 	/* gp_python: offset of a member that this version does not have. */
 	GP_PYTHON_NONE = 0xffff,
@@ -96,7 +96,6 @@ struct gp_code {
 
 /* How an interpreter frame marks an entry from C. */
 enum gp_python_entry {
-	GP_PYTHON_ENTRY_EACH,  /* every frame is an entry */
 	GP_PYTHON_ENTRY_FLAG,  /* a non-zero flag in the frame */
 	GP_PYTHON_ENTRY_OWNER, /* the calling frame is owned by the C stack */
 };
@@ -113,11 +112,6 @@ struct gp_python {
 	/* In _PyRuntime: two ints, whether the key of the thread-specific storage
 	 * exists, and the key. */
 	__u32 key;
-	/* From the thread pointer. glibc: the first 32 entries, and the array of
-	 * pointers to the others. musl: the pointer to the array of values; `tls_rest`
-	 * is 0. */
-	__u32 tls;
-	__u32 tls_rest;
 	__u16 thread_id;       /* in PyThreadState: the result of pthread_self */
 	__u16 current;         /* there: the innermost frame, or the _PyCFrame that points to it */
 	__u16 cframe;          /* in _PyCFrame: the innermost frame; or GP_PYTHON_NONE */
@@ -126,7 +120,6 @@ struct gp_python {
 	__u16 previous;        /* in a frame: the calling one */
 	__u16 instruction;     /* in a frame */
 	__u16 entry;           /* in a frame: the flag or owner of gp_python_entry */
-	__u16 together;        /* bytes below a frame in which calling frames are read in one go */
 	__u16 object_type;     /* in every object */
 	__u16 code_bytes;      /* of a code object that are read, from its type on */
 	__u16 first_line;      /* in a code object: co_firstlineno */
@@ -135,7 +128,7 @@ struct gp_python {
 	__u16 name;            /* in a code object: co_qualname, or co_name */
 	__u16 line_table;      /* in a code object: co_linetable */
 	__u16 instructions;    /* in a code object: the first one */
-	__u16 first_traceable; /* in a code object: _co_firsttraceable; or GP_PYTHON_NONE */
+	__u16 first_traceable; /* in a code object: _co_firsttraceable */
 	__u16 text_length;     /* in str: in characters */
 	__u16 text_state;      /* in str */
 	__u16 text_ascii;      /* in str: the characters of ASCII strings */
@@ -144,15 +137,13 @@ struct gp_python {
 	__u16 bytes_data;      /* in bytes */
 	__u8 text_kind_shift;  /* shift in the state */
 	__u8 tag_mask;         /* tag bits of pointers in frames, to be masked off */
-	__u8 is_index;         /* the instruction is a 4-byte index from the first one */
 	__u8 entry_rule;       /* GP_PYTHON_ENTRY_* */
+	__u8 has_slot;         /* written by the BPF side: location of the threads' states */
 	__u16 thread_bytes;    /* of a PyThreadState, from its first member needed */
-	__u16 has_slot;        /* written by the BPF side: location of the threads' states */
 	__u32 slot;            /* written by the BPF side */
 	__u32 slot_behind;     /* written by the BPF side */
-	__u32 reserved;
-	__u64 main_state; /* written by the BPF side: PyThreadState of the main thread */
-	__u64 main_id;    /* written by the BPF side: its thread_id */
+	__u64 main_state;      /* written by the BPF side: PyThreadState of the main thread */
+	__u64 main_id;         /* written by the BPF side: its thread_id */
 	/* Count of freed code objects, from a unique starting number; 0 if frees are
 	 * not traced. */
 	__u64 generation;
@@ -161,7 +152,7 @@ struct gp_python {
 /* A frame of a Python stack. */
 struct gp_python_frame {
 	__u64 code; /* gp_python_code.id */
-	/* Bytes from the first instruction, or the index; INT_MIN: out of range. */
+	/* Bytes from the first instruction; INT_MIN: out of range. */
 	__s32 instruction;
 	__u8 owner;    /* the interpreter's `owner` of the frame, if it has one */
 	__u8 is_entry; /* the interpreter was entered from C to run the frame */

@@ -10,6 +10,11 @@
  * object was freed, which a probe on their destructor counts, addresses are sufficient. */
 #pragma once
 
+/* From the thread pointer, in all versions of glibc for x86-64 since 2.3.4: the first 32
+ * thread-specific values of 16 bytes, and the array of pointers to the others. */
+#define GP_GLIBC_FIRST 784
+#define GP_GLIBC_REST (GP_GLIBC_FIRST + 32 * 16)
+
 /* gp_python.slot_behind: the value is at `slot` itself. */
 #define GP_PYTHON_HERE 0x7fffffff
 
@@ -96,13 +101,10 @@ static __always_inline void gp_python_find_slot(struct gp_python *python)
 		python->has_slot = 0;
 		return;
 	}
-	if (!python->tls_rest) {
-		slot = python->tls;
-		behind = 8 * key.number;
-	} else if (key.number < 32) {
-		slot = python->tls + 16 * key.number + 8;
+	if (key.number < 32) {
+		slot = GP_GLIBC_FIRST + 16 * key.number + 8;
 	} else {
-		slot = python->tls_rest + 8 * (key.number / 32);
+		slot = GP_GLIBC_REST + 8 * (key.number / 32);
 		behind = 16 * (key.number % 32) + 8;
 	}
 	python->slot = slot;

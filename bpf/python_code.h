@@ -66,9 +66,8 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 	code->table_copied = copied;
 	code->first_line = gp_python_word(walk->code, python->first_line - python->object_type);
 	code->first_traceable = 0;
-	if (python->first_traceable != GP_PYTHON_NONE)
-		bpf_probe_read_user(&code->first_traceable, sizeof(code->first_traceable),
-				    (void *)(at + python->first_traceable));
+	bpf_probe_read_user(&code->first_traceable, sizeof(code->first_traceable),
+			    (void *)(at + python->first_traceable));
 	gp_python_read_text(python, &code->name_text, code->name, sizeof(code->name), name, false);
 	gp_python_read_text(python, &code->file_text, code->file, sizeof(code->file), file, true);
 	if (!code->name_text.kind || !code->file_text.kind)

@@ -19,8 +19,9 @@ static __always_inline bool gp_python_read_frame(const struct gp_python *python,
 
 	if (frame - walk->from < walk->bytes)
 		return true;
-	if (together > python->together)
-		together = python->together;
+	/* The window has room for a frame behind these. */
+	if (together > GP_PYTHON_TOGETHER - 8)
+		together = GP_PYTHON_TOGETHER - 8;
 	/* Keeps the compiler from merging it with other values that it has bounded. */
 	barrier_var(together);
 	together &= GP_PYTHON_TOGETHER - 1;
@@ -39,8 +40,6 @@ static __always_inline __s32 gp_python_instruction(const struct gp_python *pytho
 	__u64 word = gp_python_member(walk, at, python->instruction);
 	__s64 distance = word - code - python->instructions;
 
-	if (python->is_index)
-		return (__s32)word;
 	return distance == (__s32)distance ? distance : 1 << 31;
 }
 
@@ -64,7 +63,7 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 	frame = &walk->frames[count];
 	frame->instruction = gp_python_instruction(python, walk, at, code);
 	frame->owner = marks;
-	frame->is_entry = python->entry_rule == GP_PYTHON_ENTRY_EACH;
+	frame->is_entry = 0;
 	if (python->entry_rule == GP_PYTHON_ENTRY_FLAG) {
 		/* The owner follows the flag. */
 		frame->is_entry = (__u8)marks != 0;

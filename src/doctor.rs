@@ -23,7 +23,6 @@ use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::AddressSpaces;
 use gpuprobe_stacks::helper::{FileReader, HelperHost, ProcessReader};
 use gpuprobe_stacks::instruction::FirstInstruction;
-use gpuprobe_stacks::python::check::{self, Checked};
 use gpuprobe_stacks::python::process::Interpreters;
 use verdict::verdict;
 
@@ -231,16 +230,8 @@ impl Doctor {
         let Some(found) = Interpreters::default().find(pid, &spaces) else {
             return;
         };
-        let checked = found.and_then(|running| {
-            let checked = check::check(pid, &running, &spaces)?;
-            Ok((checked, running.interpreter().layout.version))
-        });
-        let (grade, found) = match checked {
-            Ok((Checked::Threads(count), version)) => (
-                OK,
-                format!("{version}: stacks have its frames; {count} thread(s) checked"),
-            ),
-            Ok((Checked::NotBegun, version)) => (NOTE, format!("{version}, not initialised yet")),
+        let (grade, found) = match found.map(|running| running.minor()) {
+            Ok(minor) => (OK, format!("CPython 3.{minor}: stacks have its frames")),
             Err(why) => (MISSING, format!("no Python frames: {why}")),
         };
         self.line(grade, "Python", found);

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = gpuprobe_stacks::python::lines::try_lines(bytes);
+    let _ = gpuprobe_stacks::untrusted::try_lines(bytes);
 });

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    gpuprobe_stacks::python::process::try_records(bytes);
+    gpuprobe_stacks::untrusted::try_records(bytes);
 });

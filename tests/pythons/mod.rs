@@ -13,7 +13,7 @@ pub(crate) struct Python {
 }
 
 /// The supported minor versions of CPython 3.
-const MINORS: std::ops::RangeInclusive<u32> = 10..=14;
+const MINORS: std::ops::RangeInclusive<u32> = 11..=14;
 
 /// The script that each candidate runs.
 const QUESTION: &str = "import sys, sysconfig

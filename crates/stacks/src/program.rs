@@ -23,8 +23,7 @@ use crate::helper::protocol::{
 use crate::helper::{
     ALL_ARE_TRUSTED, ARGUMENT, FileReader, HelperHost, MAX_BYTES, Opener, ProcessReader, Role,
 };
-use crate::python::interpreter::PythonFile;
-use crate::python::storage::Storage;
+use crate::python::Interpreter;
 use crate::store::StackStore;
 use crate::symbols::debug_info::{DebugInfo, names_at};
 use crate::symbols::perf_map::PerfMap;
@@ -190,8 +189,7 @@ impl Served {
                 encoded(&file.symbol(address, file))
             }
             Request::Variable(number, name) => encoded(&variable::size(self.elf(number)?, &name)),
-            Request::Interpreter(number) => encoded(&PythonFile::of(self.elf(number)?)),
-            Request::Storage(number) => encoded(&Storage::of(self.elf(number)?)),
+            Request::Interpreter(number) => encoded(&Interpreter::of(self.elf(number)?)),
             Request::Links(number) => encoded(&links(self.elf(number)?)),
             Request::Checksum(number) => encoded(&crc32fast::hash(self.elf(number)?)),
             Request::Names(names) => encoded(&self.names(&names)?),

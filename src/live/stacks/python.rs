@@ -50,7 +50,7 @@ impl StackState {
     /// The generation of this interpreter's code objects, which their destructor increases; 0 if it is
     /// not probed, or not yet.
     pub(super) fn generation_of(&mut self, pid: u32, running: &Running) -> u64 {
-        let Some((module, offset)) = running.destructor() else {
+        let Some((module, offset)) = running.destructor.clone() else {
             return 0;
         };
         let order = || {

@@ -306,7 +306,7 @@ pub const PYTHON_NAME_BYTES: usize = 512;
 /// of a file name, from its end
 pub const PYTHON_FILE_BYTES: usize = 1024;
 
-/// Exclusive upper limit of gp_python.together.
+/// Exclusive upper limit of the bytes below a frame that are read with it.
 pub const PYTHON_TOGETHER: u16 = 1024;
 /// gp_python: offset of a member that this version does not have.
 pub const PYTHON_NONE: u16 = 0xffff;
@@ -407,8 +407,6 @@ pub struct RawCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PythonEntry {
-    /// every frame is an entry
-    Each,
     /// a non-zero flag in the frame
     Flag,
     /// the calling frame is owned by the C stack
@@ -417,7 +415,7 @@ pub enum PythonEntry {
 
 impl PythonEntry {
     /// All, in order.
-    pub const ALL: [Self; 3] = [Self::Each, Self::Flag, Self::Owner];
+    pub const ALL: [Self; 2] = [Self::Flag, Self::Owner];
 }
 
 /// The interpreter of a process: addresses, and offsets in bytes of members of CPython's
@@ -432,11 +430,6 @@ pub struct RawPython {
     /// In _PyRuntime: two ints, whether the key of the thread-specific storage
     /// exists, and the key.
     pub key: u32,
-    /// From the thread pointer. glibc: the first 32 entries, and the array of
-    /// pointers to the others. musl: the pointer to the array of values; `tls_rest`
-    /// is 0.
-    pub tls: u32,
-    pub tls_rest: u32,
     /// in PyThreadState: the result of pthread_self
     pub thread_id: u16,
     /// there: the innermost frame, or the _PyCFrame that points to it
@@ -453,8 +446,6 @@ pub struct RawPython {
     pub instruction: u16,
     /// in a frame: the flag or owner of gp_python_entry
     pub entry: u16,
-    /// bytes below a frame in which calling frames are read in one go
-    pub together: u16,
     /// in every object
     pub object_type: u16,
     /// of a code object that are read, from its type on
@@ -471,7 +462,7 @@ pub struct RawPython {
     pub line_table: u16,
     /// in a code object: the first one
     pub instructions: u16,
-    /// in a code object: _co_firsttraceable; or GP_PYTHON_NONE
+    /// in a code object: _co_firsttraceable
     pub first_traceable: u16,
     /// in str: in characters
     pub text_length: u16,
@@ -489,19 +480,16 @@ pub struct RawPython {
     pub text_kind_shift: u8,
     /// tag bits of pointers in frames, to be masked off
     pub tag_mask: u8,
-    /// the instruction is a 4-byte index from the first one
-    pub is_index: u8,
     /// GP_PYTHON_ENTRY_*
     pub entry_rule: u8,
+    /// written by the BPF side: location of the threads' states
+    pub has_slot: u8,
     /// of a PyThreadState, from its first member needed
     pub thread_bytes: u16,
-    /// written by the BPF side: location of the threads' states
-    pub has_slot: u16,
     /// written by the BPF side
     pub slot: u32,
     /// written by the BPF side
     pub slot_behind: u32,
-    pub reserved: u32,
     /// written by the BPF side: PyThreadState of the main thread
     pub main_state: u64,
     /// written by the BPF side: its thread_id
@@ -517,7 +505,7 @@ pub struct RawPython {
 pub struct RawPythonFrame {
     /// gp_python_code.id
     pub code: u64,
-    /// Bytes from the first instruction, or the index; INT_MIN: out of range.
+    /// Bytes from the first instruction; INT_MIN: out of range.
     pub instruction: i32,
     /// the interpreter's `owner` of the frame, if it has one
     pub owner: u8,

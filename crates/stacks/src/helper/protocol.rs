@@ -21,10 +21,8 @@ pub(crate) enum Request {
     Rendezvous(u64),
     /// How to unwind in the function at this address: `Option<FunctionRules>`.
     Rules(u64, u64),
-    /// The interpreter of Python in a file: `Option<PythonFile>`.
+    /// The interpreter of Python in a file: `Option<Interpreter>`.
     Interpreter(u64),
-    /// Where a C library keeps thread-specific values: `Option<Storage>`.
-    Storage(u64),
     /// The mangled name of the function at this address: `Option<String>`.
     Symbol(u64, u64),
     /// Bytes of a variable: `Option<u64>`.

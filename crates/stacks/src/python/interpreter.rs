@@ -1,37 +1,15 @@
 //! Python interpreters in files: an executable or `libpython`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use gpuprobe_model::abi::RawPython;
 use object::{Object, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 
-use super::layout::{self, DEBUG_OFFSETS_BYTES, InterpreterLayout, MINORS};
+use super::layout::{DEBUG_OFFSETS_BYTES, layout};
 use crate::elf_file::ElfFile;
 
-/// An interpreter, as described by its file.
-#[derive(Clone, Debug)]
-pub struct Interpreter {
-    /// Layout of its structures.
-    pub layout: InterpreterLayout,
-    /// Address of `_PyRuntime` in the file.
-    pub runtime: u64,
-    /// Address of `PyCode_Type` in the file.
-    pub code_type: u64,
-    /// Address ranges of the evaluation loop, which may be split.
-    eval: Vec<Range<u64>>,
-}
-
-/// Symbols that describe an interpreter.
-const WANTED: [&str; 5] = [
-    "_PyRuntime",
-    "PyCode_Type",
-    "Py_Version",
-    EVAL,
-    // Present from 3.10 on, which has no `Py_Version`.
-    "PyIter_Send",
-];
-const EVAL: &str = "_PyEval_EvalFrameDefault";
 /// Minimum number of jumps from the evaluation loop into a function that is part of it.
 const MIN_JUMPS: usize = 8;
 /// Maximum number of bytes of a function searched for jumps.
@@ -40,123 +18,80 @@ const MAX_FUNCTION: u64 = 4 << 20;
 /// Message why an interpreter is not supported.
 pub type Refused = String;
 
-#[derive(Clone, Copy)]
-struct Symbol {
-    address: u64,
-    size: u64,
-}
-
-type Symbols = HashMap<&'static str, Symbol>;
-
-/// Those of [`WANTED`] that are among `symbols`.
-fn wanted<'data>(symbols: impl Iterator<Item = impl ObjectSymbol<'data>>) -> Symbols {
-    let defined = symbols.filter(ObjectSymbol::is_definition);
-    let named = defined.filter_map(|symbol| {
-        let name = WANTED.iter().find(|name| symbol.name() == Ok(name))?;
-        let (address, size) = (symbol.address(), symbol.size());
-        Some((*name, Symbol { address, size }))
-    });
-    named.collect()
-}
-
-/// The parts of a file that describe its interpreter.
+/// An interpreter, as described by its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PythonFile {
+pub struct Interpreter {
+    /// Address of `_PyRuntime` in the file.
     runtime: u64,
-    code_type: Option<u64>,
+    /// Address of `PyCode_Type` in the file.
+    code_type: u64,
     /// The first bytes of `_PyRuntime`.
     stated: Vec<u8>,
-    version: Option<u32>,
-    has_iter_send: bool,
+    /// `PY_VERSION_HEX`; 0 before 3.11.
+    version: u32,
+    /// Address ranges of the evaluation loop, which may be split.
     eval: Vec<Range<u64>>,
 }
 
-impl PythonFile {
+impl Interpreter {
     /// The interpreter in `file`, if there is one.
     pub(crate) fn of(file: &ElfFile) -> Option<Self> {
         let image = file.image().ok()?;
-        let mut symbols = wanted(image.file.dynamic_symbols());
-        if !symbols.contains_key("_PyRuntime") {
-            symbols = wanted(image.file.symbols());
-        }
-        let runtime = symbols.get("_PyRuntime")?.address;
-        let version = symbols
-            .get("Py_Version")
-            .and_then(|symbol| image.bytes(symbol.address, 4))
-            .and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
-        let main = symbols.get(EVAL).copied();
-        let main = main.or_else(|| wanted(image.file.symbols()).remove(EVAL));
-        let eval = main.map(|main| {
-            let main = main.address..main.address.saturating_add(main.size);
-            let code = image.bytes(main.start, MAX_FUNCTION).unwrap_or_default();
-            parts(file, &main, code)
+        let find = |name: &str| {
+            let mut all = image.file.dynamic_symbols().chain(image.file.symbols());
+            let symbol = all.find(|one| one.is_definition() && one.name() == Ok(name))?;
+            let start = symbol.address();
+            Some(start..start.saturating_add(symbol.size()))
+        };
+        let runtime = find("_PyRuntime")?.start;
+        let version = find("Py_Version").and_then(|symbol| image.bytes(symbol.start, 4));
+        let version = version.and_then(|bytes| bytes.first_chunk().copied());
+        let eval = find("_PyEval_EvalFrameDefault").map(|main| {
+            let size = MAX_FUNCTION.min(main.end - main.start);
+            let code = image.bytes(main.start, size);
+            parts(file, &main, code.unwrap_or_default())
         });
-        let stated = image.bytes(runtime, DEBUG_OFFSETS_BYTES as u64);
+        let stated = image.bytes(runtime, DEBUG_OFFSETS_BYTES);
         Some(Self {
             runtime,
-            code_type: symbols.get("PyCode_Type").map(|symbol| symbol.address),
+            code_type: find("PyCode_Type")?.start,
             stated: stated.unwrap_or_default().to_vec(),
-            version,
-            has_iter_send: symbols.contains_key("PyIter_Send"),
+            version: version.map_or(0, u32::from_le_bytes),
             eval: eval.unwrap_or_default(),
         })
     }
-}
 
-impl Interpreter {
-    /// The interpreter described by a file.
-    pub(crate) fn stated(file: PythonFile) -> Result<Self, Refused> {
-        let layout = layout_of(&file)?;
-        let code_type = file.code_type;
-        Ok(Self {
-            layout,
-            runtime: file.runtime,
-            code_type: code_type.ok_or("it does not export PyCode_Type")?,
-            eval: file.eval,
+    /// The minor version, after `3.`.
+    pub fn minor(&self) -> u8 {
+        self.version.to_be_bytes()[1]
+    }
+
+    /// The layout of its structures, where its file is mapped with the load bias `base`.
+    ///
+    /// # Errors
+    /// Returns a message if its version is not supported.
+    pub(crate) fn layout(&self, base: u64) -> Result<RawPython, Refused> {
+        Ok(RawPython {
+            runtime: base.wrapping_add(self.runtime),
+            code_type: base.wrapping_add(self.code_type),
+            ..layout(self.minor(), &self.stated)?
         })
     }
 
     /// Whether `address` of the file is in the evaluation loop.
-    pub fn runs_python(&self, address: u64) -> bool {
+    pub(crate) fn runs_python(&self, address: u64) -> bool {
         self.eval.iter().any(|part| part.contains(&address))
     }
-}
-
-fn layout_of(file: &PythonFile) -> Result<InterpreterLayout, Refused> {
-    if let Some(layout) = layout::of_debug_offsets(&file.stated) {
-        return Ok(layout);
-    }
-    let minor = match file.version {
-        // PY_VERSION_HEX
-        Some(version) if version >> 24 == 3 => (version >> 16 & 0xff) as u8,
-        Some(version) => return Err(format!("its version is {version:#x}")),
-        None if file.has_iter_send => 10,
-        None => 9,
-    };
-    layout::of_version(minor).ok_or_else(|| match MINORS.contains(&minor) {
-        true => format!("this build of CPython 3.{minor} has no _Py_DebugOffsets"),
-        false if minor < *MINORS.start() => {
-            let oldest = MINORS.start();
-            format!("CPython before 3.{oldest} is not supported")
-        }
-        false => format!("CPython 3.{minor} is not supported by this version of gpuprobe"),
-    })
 }
 
 /// The parts of the function at `main` with machine code `code`. Compilers move cold parts elsewhere,
 /// without a symbol in stripped files, but with an entry of their own in the unwind tables.
 fn parts(file: &ElfFile, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
-    let length = usize::try_from(main.end - main.start).unwrap_or(0);
-    let code = &code[..length.min(code.len())];
-    let mut jumps: Vec<(Range<u64>, usize)> = Vec::new();
-    for target in far_jumps(code, main) {
-        if let Some((_, count)) = jumps.iter_mut().find(|(part, _)| part.contains(&target)) {
-            *count += 1;
-        } else if let Some(part) = file.function(target) {
-            jumps.push((part, 1));
-        }
+    let mut jumps = BTreeMap::new();
+    for part in far_jumps(code, main).filter_map(|target| file.function(target)) {
+        jumps.entry(part.start).or_insert((part, 0)).1 += 1;
     }
-    let others = jumps.into_iter().filter(|(_, count)| *count >= MIN_JUMPS);
+    let others = jumps.into_values().filter(|(_, count)| *count >= MIN_JUMPS);
     std::iter::once(main.clone())
         .chain(others.map(|(part, _)| part))
         .collect()
@@ -186,60 +121,27 @@ pub(crate) mod tests {
     use super::*;
     use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 
-    fn file(version: Option<u32>, has_iter_send: bool) -> PythonFile {
-        PythonFile {
-            runtime: 0x1000,
-            code_type: Some(0x2000),
-            stated: Vec::new(),
-            version,
-            has_iter_send,
-            eval: Vec::new(),
-        }
-    }
-
     /// An interpreter of a version before 3.13 with this evaluation loop.
     pub(crate) fn interpreter(minor: u8, eval: Range<u64>) -> Interpreter {
-        let version = 3 << 24 | u32::from(minor) << 16;
-        let mut interpreter = Interpreter::stated(file(Some(version), true)).unwrap();
-        interpreter.eval = vec![eval];
-        interpreter
+        Interpreter {
+            runtime: 0x1000,
+            code_type: 0x2000,
+            stated: Vec::new(),
+            version: 3 << 24 | u32::from(minor) << 16,
+            eval: vec![eval],
+        }
     }
 
     #[test]
-    fn versions_are_told_by_number_or_by_functions() {
-        let layout = |version, iter| layout_of(&file(version, iter));
-        for (version, has_iter_send, minor) in [
-            (Some(0x030b_04f0), false, 11),
-            (Some(0x030c_0af0), true, 12),
-            (None, true, 10),
-        ] {
-            let found = layout(version, has_iter_send).unwrap();
-            assert_eq!(found.version.minor, minor);
-        }
-        for (version, why) in [
-            (Some(0x0207_12f0), "its version is 0x20712f0"),
-            (Some(0x0309_14f0), "CPython before 3.10 is not supported"),
-            (None, "CPython before 3.10 is not supported"),
-            (
-                Some(0x030e_00f0),
-                "this build of CPython 3.14 has no _Py_DebugOffsets",
-            ),
-            (
-                Some(0x030f_00f0),
-                "CPython 3.15 is not supported by this version of gpuprobe",
-            ),
-        ] {
-            assert_eq!(layout(version, false).unwrap_err(), why);
-        }
-        let untyped = PythonFile {
-            code_type: None,
-            ..file(None, true)
+    fn addresses_in_the_file_become_those_of_the_process() {
+        let interpreter = interpreter(12, 0..1);
+        let raw = interpreter.layout(0x10_0000).unwrap();
+        assert_eq!((raw.runtime, raw.code_type), (0x10_1000, 0x10_2000));
+        let without_version = Interpreter {
+            version: 0,
+            ..interpreter
         };
-        assert!(
-            Interpreter::stated(untyped)
-                .unwrap_err()
-                .contains("PyCode_Type")
-        );
+        assert!(without_version.layout(0).is_err());
     }
 
     /// Jumps to `target` from code at `at`, alternately with a condition and without.
@@ -281,38 +183,35 @@ pub(crate) mod tests {
                     ("PyCode_Type", 0xb000, 8, DATA),
                     // Not defined here.
                     ("PyCode_Type", 0, 0, DATA),
-                    ("PyIter_Send", MAIN, 8, FUNCTION),
                 ],
             )
-            .symbols(false, &[(EVAL, MAIN, 0x400, FUNCTION)])
+            .symbols(
+                false,
+                &[("_PyEval_EvalFrameDefault", MAIN, 0x400, FUNCTION)],
+            )
             .eh_frame(&[(0x6000, 0x10), (0x7000, 0x10), (0x8000, 0x10)])
             .bytes();
         let elf = ElfFile::of(&gpuprobe_os::bounded::file_of(&bytes).unwrap());
-        let found = PythonFile::of(&elf).unwrap();
-        let expected = PythonFile {
+        let found = Interpreter::of(&elf).unwrap();
+        let expected = Interpreter {
             runtime: 0x9010,
-            code_type: Some(0xb000),
-            stated: vec![7; DEBUG_OFFSETS_BYTES],
-            version: Some(0x030c_0af0),
-            has_iter_send: true,
+            code_type: 0xb000,
+            stated: vec![7; 1024],
+            version: 0x030c_0af0,
             eval: vec![MAIN..MAIN + 0x400, 0x6000..0x6010],
         };
         assert_eq!(found, expected);
-        let interpreter = Interpreter::stated(found).unwrap();
-        assert_eq!(
-            (interpreter.runtime, interpreter.code_type),
-            (0x9010, 0xb000)
-        );
+        assert_eq!(found.minor(), 12);
         for (address, runs) in [
             (MAIN, true),
             (MAIN + 0x400, false),
             (0x600f, true),
             (0x6010, false),
         ] {
-            assert_eq!(interpreter.runs_python(address), runs, "{address:#x}");
+            assert_eq!(found.runs_python(address), runs, "{address:#x}");
         }
         let without = ElfSample::default().code(MAIN, &[0; 8]).bytes();
         let without = ElfFile::of(&gpuprobe_os::bounded::file_of(&without).unwrap());
-        assert_eq!(PythonFile::of(&without), None);
+        assert_eq!(Interpreter::of(&without), None);
     }
 }

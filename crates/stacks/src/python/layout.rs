@@ -2,78 +2,31 @@
 //!
 //! From 3.13 on the interpreter has them itself (`_Py_DebugOffsets`, the beginning of `_PyRuntime`), all
 //! but the key of its thread-specific storage. For earlier versions they are those of the default x86-64
-//! build, read from running interpreters; builds that differ (`Py_TRACE_REFS`) fail the check that
-//! every code object has the type `PyCode_Type`.
+//! build, read from running interpreters. The kernel side checks what is there in every version: that a
+//! thread's state has its thread's id, and that code objects have the type `PyCode_Type`. In builds that
+//! differ (`Py_TRACE_REFS`), frames are unreadable.
 
-use gpuprobe_model::abi::{PYTHON_NONE, PYTHON_TOGETHER, PythonEntry, RawPython};
+use gpuprobe_model::abi::{PYTHON_NONE, PythonEntry, RawPython};
 
-use super::lines::LineTableFormat;
+use super::Refused;
 
-mod debug_offsets;
-
-pub(super) use debug_offsets::{DEBUG_OFFSETS_BYTES, of_debug_offsets};
-
-/// A supported version of `CPython`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PythonVersion {
-    /// Minor version, after `3.`.
-    pub minor: u8,
-    /// Build without a global interpreter lock.
-    pub is_free_threaded: bool,
-}
-
-impl std::fmt::Display for PythonVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let suffix = if self.is_free_threaded { "t" } else { "" };
-        write!(f, "CPython 3.{}{suffix}", self.minor)
-    }
-}
-
-/// Layout of an interpreter's structures, without addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InterpreterLayout {
-    /// Version of the interpreter.
-    pub version: PythonVersion,
-    /// Offsets for the kernel side.
-    pub raw: RawPython,
-    /// Offset in `_PyRuntime` of the pointer to the first interpreter.
-    pub interpreters: u64,
-    /// Offset in an interpreter of the pointer to its first thread state.
-    pub threads: u64,
-    /// Offset in a thread state of the thread id, in versions that have it.
-    pub native_thread_id: Option<u64>,
-    /// Offset in a thread state of the pointer to the next one.
-    pub next_thread: u64,
-}
-
-/// The supported minor versions.
-pub(super) const MINORS: std::ops::RangeInclusive<u8> = 10..=14;
+/// Number of bytes of `_Py_DebugOffsets` to read.
+pub(super) const DEBUG_OFFSETS_BYTES: u64 = 1024;
+const COOKIE: &[u8; 8] = b"xdebugpy";
 
 /// Values shared by all builds without free threading.
 const COMMON: RawPython = RawPython {
-    runtime: 0,
-    code_type: 0,
-    key: 0,
-    tls: 0,
-    tls_rest: 0,
-    thread_id: 0,
-    current: 0,
     cframe: PYTHON_NONE,
     frame_bytes: 72,
-    code: 0,
     previous: 8,
     instruction: 56,
     entry: 70,
-    together: PYTHON_TOGETHER - 8,
     object_type: 8,
-    code_bytes: 0,
     first_line: 68,
     version: PYTHON_NONE,
     file: 112,
     name: 128,
     line_table: 136,
-    instructions: 0,
-    first_traceable: PYTHON_NONE,
     text_length: 16,
     text_state: 32,
     text_ascii: 48,
@@ -81,42 +34,15 @@ const COMMON: RawPython = RawPython {
     bytes_size: 16,
     bytes_data: 32,
     text_kind_shift: 2,
-    tag_mask: 0,
-    is_index: 0,
     entry_rule: PythonEntry::Owner as u8,
-    thread_bytes: 0,
-    has_slot: 0,
-    slot: 0,
-    slot_behind: 0,
-    reserved: 0,
-    main_state: 0,
-    main_id: 0,
-    generation: 0,
+    ..zerocopy::transmute!([0u8; size_of::<RawPython>()])
 };
 
 /// Distance from `co_firstlineno` to `co_version`, from 3.12 on.
 const VERSION_AFTER_LINE: u16 = 24;
-/// Distance from `_co_firsttraceable` to the instructions, from 3.11 on.
+/// Distance from `_co_firsttraceable` to the instructions.
 const TRACEABLE_BEFORE_CODE: u16 = 16;
 
-/// Its frames are objects.
-const RAW_3_10: RawPython = RawPython {
-    key: 584,
-    thread_id: 176,
-    current: 24,
-    code: 32,
-    previous: 24,
-    is_index: 1,
-    together: 0,
-    entry_rule: PythonEntry::Each as u8,
-    first_line: 40,
-    file: 104,
-    name: 112,
-    line_table: 120,
-    frame_bytes: 104,
-    instruction: 96,
-    ..COMMON
-};
 const RAW_3_11: RawPython = RawPython {
     key: 592,
     thread_id: 152,
@@ -144,55 +70,83 @@ const RAW_3_12: RawPython = RawPython {
     ..COMMON
 };
 
-/// The layout of a version before 3.13; `None` if it is not supported.
-pub(super) fn of_version(minor: u8) -> Option<InterpreterLayout> {
-    let (raw, interpreters, threads, native) = match minor {
-        10 => (RAW_3_10, 32, 8, None),
-        11 => (RAW_3_11, 40, 16, Some(160)),
-        12 => (RAW_3_12, 40, 72, Some(144)),
-        _ => return None,
+/// The layout of CPython 3.`minor`, whose `_PyRuntime` begins with the bytes `stated`, without addresses.
+pub(super) fn layout(minor: u8, stated: &[u8]) -> Result<RawPython, Refused> {
+    let raw = match minor {
+        ..=10 => return Err("CPython before 3.11 is not supported".to_owned()),
+        11 => Some(RAW_3_11),
+        12 => Some(RAW_3_12),
+        13 | 14 => debug_offsets(minor, stated),
+        _ => {
+            let why = "is not supported by this version of gpuprobe";
+            return Err(format!("CPython 3.{minor} {why}"));
+        }
     };
-    Some(InterpreterLayout {
-        version: PythonVersion {
-            minor,
-            is_free_threaded: false,
-        },
-        raw: with_sizes(raw)?,
-        interpreters,
-        threads,
-        native_thread_id: native,
-        next_thread: 8,
-    })
+    raw.and_then(with_sizes)
+        .ok_or_else(|| format!("this build of CPython 3.{minor} has no _Py_DebugOffsets"))
 }
 
-/// The line table format of a version.
-pub(super) fn form(minor: u8) -> LineTableFormat {
-    match minor {
-        ..=10 => LineTableFormat::Pep626,
-        _ => LineTableFormat::Locations,
-    }
+/// The layout in `_Py_DebugOffsets`, if these bytes are one.
+fn debug_offsets(minor: u8, stated: &[u8]) -> Option<RawPython> {
+    let (words, _) = stated.strip_prefix(COOKIE)?.as_chunks();
+    let word = |index: usize| Some(u64::from_le_bytes(*words.get(index)?));
+    let at = |start: usize, index: usize| u16::try_from(word(start + index)?).ok();
+    // The first word of each group is the size of the structure, after which its offsets are.
+    let (key, [thread, frame, code, object, bytes, text]) = match minor {
+        13 => (2160, [18, 27, 33, 43, 63, 66]),
+        _ => (2336, [21, 30, 38, 49, 73, 76]),
+    };
+    // Free-threaded 3.14 has a pointer to instruction copies before the instructions, and a whole byte
+    // for the interned state.
+    let has_copies = minor >= 14 && word(1)? != 0;
+    let first_line = at(code, 5)?;
+    let instructions = at(code, 9)?;
+    let copies_bytes = if has_copies { 8 } else { 0 };
+    let text_ascii = at(text, 3)?;
+    Some(RawPython {
+        key,
+        thread_id: at(thread, 5)?,
+        current: at(thread, 4)?,
+        // The owner may be the last member.
+        frame_bytes: at(frame, 5)?.checked_add(8)? & !7,
+        code: at(frame, 2)?,
+        previous: at(frame, 1)?,
+        instruction: at(frame, 3)?,
+        entry: at(frame, 5)?,
+        object_type: at(object, 1)?,
+        first_line,
+        version: first_line.checked_add(VERSION_AFTER_LINE)?,
+        file: at(code, 1)?,
+        name: at(code, 3)?,
+        line_table: at(code, 4)?,
+        instructions,
+        first_traceable: instructions.checked_sub(TRACEABLE_BEFORE_CODE + copies_bytes)?,
+        text_length: at(text, 2)?,
+        text_state: at(text, 1)?,
+        text_ascii,
+        text_wide: text_ascii.checked_add(16)?,
+        bytes_size: at(bytes, 1)?,
+        bytes_data: at(bytes, 2)?,
+        text_kind_shift: if has_copies { 8 } else { 2 },
+        tag_mask: if minor >= 14 { 3 } else { 0 },
+        ..COMMON
+    })
 }
 
 /// Sets the number of bytes to read of each structure. Returns `None` if one exceeds [`READ_LIMIT`].
 fn with_sizes(mut raw: RawPython) -> Option<RawPython> {
     const WORD: u16 = 8;
-    let needed = |members: &[u16]| {
-        let last = members.iter().copied().filter(|&at| at != PYTHON_NONE);
-        let bytes = last
-            .max()?
-            .checked_add(WORD)?
-            .checked_sub(raw.object_type)?;
-        (bytes <= READ_LIMIT).then_some(bytes)
-    };
-    let names = [raw.first_line, raw.file, raw.name, raw.line_table];
-    raw.code_bytes = needed(&names)?;
-    raw.thread_bytes = raw.current.abs_diff(raw.thread_id).checked_add(WORD)?;
-    let frame = [raw.code, raw.previous, raw.instruction, raw.entry];
-    let last = frame.into_iter().max()?;
-    let fits = raw.frame_bytes.max(raw.thread_bytes) <= READ_LIMIT && last < raw.frame_bytes;
+    let of_code = [raw.first_line, raw.file, raw.name, raw.line_table];
+    let of_frame = [raw.code, raw.previous, raw.instruction, raw.entry];
+    let end = of_code.into_iter().max()?.checked_add(WORD)?;
     // Code objects are read from the type on.
-    let before = names.iter().any(|&member| member < raw.object_type);
-    (fits && !before).then_some(raw)
+    raw.code_bytes = end.checked_sub(raw.object_type)?;
+    raw.thread_bytes = raw.current.abs_diff(raw.thread_id).checked_add(WORD)?;
+    let read = [raw.code_bytes, raw.thread_bytes, raw.frame_bytes];
+    let fits = read.iter().all(|bytes| *bytes <= READ_LIMIT)
+        && of_frame.iter().all(|at| *at < raw.frame_bytes)
+        && of_code.iter().all(|at| *at >= raw.object_type);
+    fits.then_some(raw)
 }
 
 /// Bytes of a frame or code object for which the kernel side has room (`GP_PYTHON_MASK`).
@@ -201,7 +155,6 @@ const READ_LIMIT: u16 = 256;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::debug_offsets::COOKIE;
     use super::*;
 
     /// `_Py_DebugOffsets` of `CPython` 3.14.10 of Debian, up to the code objects.
@@ -225,9 +178,7 @@ mod tests {
 
     #[test]
     fn offsets_are_read_from_debug_offsets() {
-        let layout = of_debug_offsets(&stated(0x30e_0af0)).unwrap();
-        assert_eq!(layout.version.to_string(), "CPython 3.14");
-        let raw = layout.raw;
+        let raw = layout(14, &stated(0x30e_0af0)).unwrap();
         assert_eq!(
             (raw.thread_id, raw.current, raw.cframe),
             (152, 72, PYTHON_NONE)
@@ -249,7 +200,62 @@ mod tests {
             (raw.text_ascii, raw.text_wide, raw.bytes_data),
             (40, 56, 32)
         );
-        assert_eq!((layout.interpreters, layout.threads), (808, 7344));
+    }
+
+    /// Words of a version in which the first of each group is at these indices, each offset 100 more than its
+    /// index.
+    fn numbered(is_free_threaded: u64, object: usize, count: u64) -> Vec<u8> {
+        let mut words: Vec<u64> = (100..100 + count).collect();
+        words[object + 1] = 3;
+        words.splice(0..0, [0, is_free_threaded]);
+        let bytes = words.into_iter().flat_map(u64::to_le_bytes);
+        COOKIE.iter().copied().chain(bytes).collect()
+    }
+
+    #[test]
+    fn each_offset_is_that_of_its_member() {
+        for (minor, free, key, [thread, frame, code, object, bytes, text]) in [
+            (13, 0, 2160, [16, 25, 31, 41, 61, 64]),
+            (13, 1, 2160, [16, 25, 31, 41, 61, 64]),
+            (14, 0, 2336, [19, 28, 36, 47, 71, 74]),
+            (14, 1, 2336, [19, 28, 36, 47, 71, 74]),
+        ] {
+            let count = text + 4;
+            let stated = numbered(free, usize::from(object), u64::from(count));
+            let has_copies = minor == 14 && free == 1;
+            let at = |word: u16| 100 + word;
+            let raw = RawPython {
+                key,
+                thread_id: at(thread + 5),
+                current: at(thread + 4),
+                frame_bytes: at(frame + 5) / 8 * 8 + 8,
+                code: at(frame + 2),
+                previous: at(frame + 1),
+                instruction: at(frame + 3),
+                entry: at(frame + 5),
+                object_type: 3,
+                first_line: at(code + 5),
+                version: at(code + 5) + 24,
+                file: at(code + 1),
+                name: at(code + 3),
+                line_table: at(code + 4),
+                instructions: at(code + 9),
+                first_traceable: at(code + 9) - if has_copies { 24 } else { 16 },
+                text_length: at(text + 2),
+                text_state: at(text + 1),
+                text_ascii: at(text + 3),
+                text_wide: at(text + 3) + 16,
+                bytes_size: at(bytes + 1),
+                bytes_data: at(bytes + 2),
+                text_kind_shift: if has_copies { 8 } else { 2 },
+                tag_mask: if minor == 14 { 3 } else { 0 },
+                code_bytes: at(code + 5) + 8 - 3,
+                thread_bytes: 9,
+                ..COMMON
+            };
+            assert_eq!(layout(minor, &stated), Ok(raw), "{minor} {free}");
+            assert!(layout(minor, &stated[..stated.len() - 1]).is_err());
+        }
     }
 
     #[test]
@@ -257,40 +263,31 @@ mod tests {
         const NONE: u16 = PYTHON_NONE;
         for (minor, key, thread, frame, entry, code, text) in [
             (
-                10,
-                584,
-                [176, 24, NONE],
-                [104, 32, 24, 96],
-                (70, 0, 1, 0),
-                [40, NONE, 104, 112, 120, 0, NONE],
-                [48, 72],
-            ),
-            (
                 11,
                 592,
-                [152, 56, 8],
+                [152, 56, 8, 104],
                 [72, 32, 48, 56],
-                (68, 1016, 0, 1),
-                [72, NONE, 112, 128, 136, 184, 168],
+                (68, 0),
+                [72, NONE, 112, 128, 136, 184, 168, 136],
                 [48, 72],
             ),
             (
                 12,
                 1544,
-                [136, 56, 0],
+                [136, 56, 0, 88],
                 [72, 0, 8, 56],
-                (70, 1016, 0, 2),
-                [68, 92, 112, 128, 136, 192, 176],
+                (70, 1),
+                [68, 92, 112, 128, 136, 192, 176, 136],
                 [40, 56],
             ),
         ] {
-            let raw = of_version(minor).unwrap().raw;
+            let raw = layout(minor, &[]).unwrap();
             assert_eq!(raw.key, key, "{minor}");
-            assert_eq!([raw.thread_id, raw.current, raw.cframe], thread, "{minor}");
+            let of_thread = [raw.thread_id, raw.current, raw.cframe, raw.thread_bytes];
+            assert_eq!(of_thread, thread, "{minor}");
             let of_frame = [raw.frame_bytes, raw.code, raw.previous, raw.instruction];
             assert_eq!(of_frame, frame, "{minor}");
-            let of_entry = (raw.entry, raw.together, raw.is_index, raw.entry_rule);
-            assert_eq!(of_entry, entry, "{minor}");
+            assert_eq!((raw.entry, raw.entry_rule), entry, "{minor}");
             let of_code = [
                 raw.first_line,
                 raw.version,
@@ -299,6 +296,7 @@ mod tests {
                 raw.line_table,
                 raw.instructions,
                 raw.first_traceable,
+                raw.code_bytes,
             ];
             assert_eq!(of_code, code, "{minor}");
             assert_eq!([raw.text_ascii, raw.text_wide], text, "{minor}");
@@ -306,27 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn earlier_interpreters_have_their_lists_and_tables() {
-        use LineTableFormat::{Locations, Pep626};
-        for (minor, places, read) in [
-            (10, (32, 8, None), (160, 120)),
-            (11, (40, 16, Some(160)), (104, 136)),
-            (12, (40, 72, Some(144)), (88, 136)),
-        ] {
-            let layout = of_version(minor).unwrap();
-            let (interpreters, threads) = (layout.interpreters, layout.threads);
-            assert_eq!((interpreters, threads, layout.native_thread_id), places);
-            assert_eq!((layout.raw.thread_bytes, layout.raw.code_bytes), read);
-        }
-        let forms = [10, 11, 14].map(form);
-        assert_eq!(forms, [Pep626, Locations, Locations]);
-    }
-
-    #[test]
     fn structures_fit_into_what_is_read() {
-        let raw = of_version(12).unwrap().raw;
         let fits = |change: fn(&mut RawPython)| {
-            let mut raw = raw;
+            let mut raw = RAW_3_12;
             change(&mut raw);
             with_sizes(raw).is_some()
         };
@@ -339,15 +319,16 @@ mod tests {
 
     #[test]
     fn unknown_layouts_are_rejected() {
-        assert_eq!(of_debug_offsets(&stated(0x30f_00f0)), None);
-        assert_eq!(of_debug_offsets(b"xdebugpy"), None);
-        assert_eq!(of_debug_offsets(&[0; 400]), None);
         let mut absurd = stated(0x30e_0af0);
         // The owner's offset is 1 GiB.
         absurd[8 + 35 * 8..][..8].copy_from_slice(&(1u64 << 30).to_le_bytes());
-        assert_eq!(of_debug_offsets(&absurd), None);
-        for minor in 0..=20 {
-            assert_eq!(of_version(minor).is_some(), (10..=12).contains(&minor));
+        let none = "this build of CPython 3.14 has no _Py_DebugOffsets";
+        for bytes in [&b"xdebugpy"[..], &[0; 400], &absurd] {
+            assert_eq!(layout(14, bytes).unwrap_err(), none);
         }
+        let before = "CPython before 3.11 is not supported";
+        assert_eq!(layout(10, &[]).unwrap_err(), before);
+        let after = "CPython 3.15 is not supported by this version of gpuprobe";
+        assert_eq!(layout(15, &stated(0x30f_00f0)).unwrap_err(), after);
     }
 }

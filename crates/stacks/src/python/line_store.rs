@@ -1,14 +1,12 @@
 //! Store of the Python lines seen, by number.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use gpuprobe_model::stack::{Frame, Language};
 
-/// Maximum number of lines of all processes.
-const MAX_LINES: usize = 1 << 20;
-/// Maximum bytes of their names, counted for each line.
-const MAX_BYTES: usize = 256 << 20;
+/// Maximum number of lines of all processes, of some 400 bytes each at most.
+const MAX_LINES: usize = 1 << 19;
 
 /// Number that stands for an unreadable frame.
 pub const UNREADABLE: u32 = 0;
@@ -24,9 +22,9 @@ pub struct PythonLine {
     /// Process number of the kernel side: the same name may be another file in another process.
     pub process: u32,
     /// Qualified name of the function.
-    pub function: Rc<str>,
+    pub function: Arc<str>,
     /// Path of the file; `None` for a mark.
-    pub file: Option<Rc<str>>,
+    pub file: Option<Arc<str>>,
     /// Line number, if known.
     pub line: Option<u32>,
 }
@@ -47,17 +45,9 @@ impl PythonLine {
             function: self.function.to_string(),
             file: self.file.as_deref().map(str::to_owned),
             line: self.line,
-            source: None,
-            module: String::new(),
-            address: 0,
             language: Language::Python,
-            inlined: false,
+            ..Frame::default()
         }
-    }
-
-    fn size(&self) -> usize {
-        let file = self.file.as_ref().map_or(0, |file| file.len());
-        2 * size_of::<Self>() + self.function.len() + file
     }
 }
 
@@ -67,7 +57,6 @@ pub struct KnownLines {
     numbers: HashMap<PythonLine, u32>,
     lines: HashMap<u32, PythonLine>,
     count: u32,
-    bytes: usize,
 }
 
 impl Default for KnownLines {
@@ -77,7 +66,6 @@ impl Default for KnownLines {
             numbers: HashMap::new(),
             lines: HashMap::new(),
             count: 0,
-            bytes: 0,
         };
         // In the order of the constants.
         known.number(PythonLine::mark("[unreadable Python frame]"));
@@ -93,12 +81,11 @@ impl KnownLines {
         if let Some(&number) = self.numbers.get(&line) {
             return number;
         }
-        if self.lines.len() >= MAX_LINES || self.bytes >= MAX_BYTES {
+        if self.lines.len() >= MAX_LINES {
             return UNREADABLE;
         }
         let number = self.count;
         self.count += 1;
-        self.bytes += line.size();
         self.lines.insert(number, line.clone());
         self.numbers.insert(line, number);
         number
@@ -111,14 +98,9 @@ impl KnownLines {
 
     /// Removes the lines of an ended process, of which no more stacks arrive.
     pub fn forget(&mut self, process: u32) {
-        let gone = |line: &PythonLine| line.process == process && line.file.is_some();
-        let bytes = &mut self.bytes;
-        self.numbers.retain(|line, _| !gone(line));
-        self.lines.retain(|_, line| {
-            let is_gone = gone(line);
-            *bytes -= if is_gone { line.size() } else { 0 };
-            !is_gone
-        });
+        let is_kept = |line: &PythonLine| line.process != process || line.file.is_none();
+        self.numbers.retain(|line, _| is_kept(line));
+        self.lines.retain(|_, line| is_kept(line));
     }
 }
 
@@ -147,10 +129,9 @@ mod tests {
         assert_ne!(known.number(line(8, 1)), first);
         let frame = known.get(first).unwrap().frame();
         assert_eq!((frame.line, frame.language), (Some(1), Language::Python));
-        let before = known.bytes;
         known.forget(7);
         assert!(known.get(first).is_none() && known.get(CUT).is_some());
-        assert!(known.bytes < before && known.bytes > 0);
+        assert_eq!(known.numbers.len(), known.lines.len());
         assert_ne!(
             known.number(line(7, 1)),
             first,
@@ -159,32 +140,19 @@ mod tests {
     }
 
     #[test]
-    fn lines_take_no_more_than_they_may() {
+    fn lines_are_limited_in_number() {
         let mut known = KnownLines::default();
-        let before = (known.lines.len(), known.bytes);
         let line = |number: u32| PythonLine {
             process: 7,
             function: "step".into(),
             file: Some("train.py".into()),
             line: Some(number),
         };
-        let size = 2 * size_of::<PythonLine>() + 4 + 8;
-        assert_eq!(known.number(line(1)), 3);
-        assert_eq!((known.lines.len(), known.bytes), (4, before.1 + size));
-        let mark = PythonLine {
-            file: None,
-            ..line(1)
-        };
-        assert_eq!(mark.size(), size - 8);
-        known.bytes = MAX_BYTES - 1;
-        assert_eq!(known.number(line(2)), 4);
-        assert_eq!(known.number(line(3)), UNREADABLE, "too many bytes");
-        assert_eq!(known.number(line(2)), 4);
-        known.bytes = before.1 + 2 * size;
-        known.forget(0);
-        assert_eq!(known.bytes, before.1 + 2 * size);
+        let limit = u32::try_from(MAX_LINES).unwrap();
+        assert!((3..limit).all(|number| known.number(line(number)) == number));
+        assert_eq!(known.number(line(0)), UNREADABLE, "too many");
+        assert_eq!(known.number(line(4)), 4);
         known.forget(7);
-        assert_eq!((known.lines.len(), known.bytes), before);
-        assert_eq!(known.numbers.len(), before.0);
+        assert_eq!(known.number(line(0)), limit);
     }
 }

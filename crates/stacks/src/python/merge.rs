@@ -4,7 +4,7 @@ use gpuprobe_model::stack::Location;
 
 /// A Python frame to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Placed {
+pub(crate) struct Placed {
     /// Its line; `None` if the frame is hidden.
     pub line: Option<Location>,
     /// The frame was entered from native code: the next frame belongs to an outer call of the evaluation loop.
@@ -23,22 +23,17 @@ pub(super) fn merge(
     let mut rest = python.iter();
     for location in native {
         if runs_python(location) {
-            append_call(&mut merged, &mut rest);
+            for frame in rest.by_ref() {
+                merged.extend(frame.line);
+                if frame.is_entry {
+                    break;
+                }
+            }
         }
         merged.push(*location);
     }
     merged.extend(rest.filter_map(|frame| frame.line));
     merged
-}
-
-/// Appends the frames that one call of the evaluation loop runs.
-fn append_call<'a>(merged: &mut Vec<Location>, frames: &mut impl Iterator<Item = &'a Placed>) {
-    for frame in frames {
-        merged.extend(frame.line);
-        if frame.is_entry {
-            return;
-        }
-    }
 }
 
 #[cfg(test)]

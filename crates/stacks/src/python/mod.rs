@@ -1,6 +1,5 @@
 //! Python frames and lines, from the kernel side's records of frames and code objects.
 
-pub mod check;
 pub mod code;
 pub(crate) mod interpreter;
 mod layout;
@@ -9,7 +8,5 @@ pub mod lines;
 mod merge;
 pub mod origin;
 pub mod process;
-pub(crate) mod storage;
 
 pub use interpreter::{Interpreter, Refused};
-pub use layout::PythonVersion;

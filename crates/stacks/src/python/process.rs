@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use gpuprobe_model::abi::RawPython;
+use gpuprobe_model::abi::{RawPython, RawPythonFrame};
 use gpuprobe_model::stack::{CallStack, Location, ModuleId};
 use hashbrown::HashMap;
 
-use super::code::{CodeObject, CodeRecord, PythonStack, WalkedFrame, is_code};
+use super::code::{CodeRecord, PythonStack};
 use super::interpreter::{Interpreter, Refused};
 use super::line_store::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
 use super::lines::LineEntry;
 use super::merge::{Placed, merge};
-use super::storage::{GLIBC, Storage};
 use crate::helper::Request;
 use crate::{AddressSpaces, Module};
 
@@ -27,94 +26,44 @@ pub struct Running {
     module: ModuleId,
     /// Addresses and offsets for the kernel side.
     pub raw: RawPython,
-    /// The destructor of code objects; `None` before relocation.
-    destructor: Option<(Arc<Module>, u64)>,
-    /// Threads and frames were found where the layout says.
-    pub(crate) is_checked: bool,
+    /// The destructor of code objects: its file, and the offset there; `None` before relocation.
+    pub destructor: Option<(Arc<Module>, u64)>,
 }
 
 impl Running {
-    /// The interpreter, as described by its file.
-    pub fn interpreter(&self) -> &Interpreter {
-        &self.interpreter
-    }
-
-    /// Whether the check of this one holds for `other`, of the same process.
-    pub(crate) fn checks(&self, other: &Self) -> bool {
-        self.is_checked && self.raw == other.raw
-    }
-
-    /// The destructor of code objects: its file, and the offset there.
-    pub fn destructor(&self) -> Option<(&Arc<Module>, u64)> {
-        self.destructor
-            .as_ref()
-            .map(|(module, offset)| (module, *offset))
-    }
-
-    fn minor(&self) -> u8 {
-        self.interpreter.layout.version.minor
+    /// The minor version, after `3.`.
+    pub fn minor(&self) -> u8 {
+        self.interpreter.minor()
     }
 }
 
 /// Cache of the interpreters in files.
 #[derive(Debug, Default)]
-pub struct Interpreters {
-    interpreters: HashMap<ModuleId, Option<Result<Arc<Interpreter>, Refused>>>,
-    storages: HashMap<ModuleId, Option<Storage>>,
-}
+pub struct Interpreters(HashMap<ModuleId, Option<Arc<Interpreter>>>);
 
 impl Interpreters {
     /// The interpreter of process `pid`, as of the last snapshot of its mappings, or the reason why it is
     /// not supported. `None` if there is none.
     pub fn find(&mut self, pid: u32, spaces: &AddressSpaces) -> Option<Result<Running, Refused>> {
-        let mut found = None;
-        let mut storage = None;
-        for (index, (module, base)) in spaces.images(pid).enumerate() {
-            let name = module.name();
-            let is_libc = ["libc.", "libc-", "libpthread", "ld-musl"]
-                .iter()
-                .any(|begin| name.starts_with(begin));
-            if is_libc && storage.is_none() {
-                let known = self.storages.entry(module.id);
-                storage = *known.or_insert_with(|| {
-                    let file = module.numbered()?;
-                    spaces
-                        .reader()
-                        .ask(&[file], &Request::Storage(file.number))?
-                });
-            }
+        let ask = |module: &Module| {
+            let file = module.numbered()?;
+            let request = Request::Interpreter(file.number);
+            let found: Option<Interpreter> = spaces.reader().ask(&[file], &request)?;
+            found.map(Arc::new)
+        };
+        let mut images = spaces.images(pid).enumerate();
+        let (module, base, interpreter) = images.find_map(|(index, (module, base))| {
             // The executable may be one under any name.
-            let may_be = index == 0 || name.to_lowercase().contains("python");
-            if found.is_none() && may_be {
-                let known = self.interpreters.entry(module.id);
-                let known = known.or_insert_with(|| {
-                    let file = module.numbered()?;
-                    let request = Request::Interpreter(file.number);
-                    let found: Option<_> = spaces.reader().ask(&[file], &request)?;
-                    Some(Interpreter::stated(found?).map(Arc::new))
-                });
-                found = known.clone().map(|found| (module.id, base, found));
-            }
-        }
-        let (module, base, interpreter) = found?;
-        let interpreter = match interpreter {
-            Ok(interpreter) => interpreter,
-            Err(why) => return Some(Err(why)),
-        };
-        let storage = storage.unwrap_or(GLIBC);
-        let raw = RawPython {
-            runtime: base.wrapping_add(interpreter.runtime),
-            code_type: base.wrapping_add(interpreter.code_type),
-            tls: storage.first,
-            tls_rest: storage.rest,
-            ..interpreter.layout.raw
-        };
-        Some(Ok(Running {
+            let may_be = index == 0 || module.name().to_lowercase().contains("python");
+            may_be.then_some(())?;
+            let known = self.0.entry(module.id).or_insert_with(|| ask(module));
+            Some((module.id, base, known.clone()?))
+        })?;
+        Some(interpreter.layout(base).map(|raw| Running {
             interpreter,
             module,
             raw,
             destructor: destructor(pid, &raw, spaces),
-            is_checked: false,
         }))
     }
 }
@@ -136,7 +85,7 @@ fn destructor(pid: u32, raw: &RawPython, spaces: &AddressSpaces) -> Option<(Arc<
 /// Code objects and stacks received from a process.
 #[derive(Debug, Default)]
 pub struct Sent {
-    codes: HashMap<u64, CodeObject>,
+    codes: HashMap<u64, CodeRecord>,
     bytes: usize,
     waiting: HashMap<u64, PythonStack>,
 }
@@ -152,8 +101,8 @@ impl Sent {
         if self.codes.len() >= MAX_CODES {
             return false;
         }
-        self.bytes += record.code.size();
-        let before = self.codes.insert(record.id, record.code);
+        self.bytes += record.size();
+        let before = self.codes.insert(record.id, record);
         self.bytes -= before.map_or(0, |code| code.size());
         true
     }
@@ -186,17 +135,12 @@ impl Sent {
             line: Some(Location::python(number)),
             is_entry: false,
         };
-        let (mut placed, lacks_line) = self.placed(stack, running.minor(), lines);
+        let (mut placed, lacks_line) = self.placed(stack, lines);
         if stack.is_of_main_thread {
             placed.insert(0, mark(WAITS));
         }
-        let marks = [(stack.is_unreadable, UNREADABLE), (stack.is_cut, CUT)];
-        placed.extend(
-            marks
-                .iter()
-                .filter(|(is, _)| *is)
-                .map(|&(_, number)| mark(number)),
-        );
+        placed.extend(stack.is_unreadable.then(|| mark(UNREADABLE)));
+        placed.extend(stack.is_cut.then(|| mark(CUT)));
         let runs_python = |location: &Location| {
             // The evaluation loop on this thread does not run them.
             !stack.is_of_main_thread
@@ -206,49 +150,43 @@ impl Sent {
                     .is_some_and(|address| running.interpreter.runs_python(address))
         };
         // Before 3.12, a thread that runs several interpreters has only the frames of its first.
-        let calls = native
-            .locations
-            .iter()
-            .filter(|one| runs_python(one))
-            .count();
-        let entries = placed.iter().filter(|frame| frame.is_entry).count();
-        let hidden = calls.saturating_sub(entries);
-        let is_whole = !stack.is_cut && !stack.is_unreadable;
-        let may_lack = is_whole && native.is_complete && running.minor() < 12;
-        let lacks_inner = may_lack && hidden > 0;
-        if lacks_inner {
-            let hidden = (0..hidden).map(|_| Placed {
-                is_entry: true,
-                ..mark(UNREADABLE)
-            });
-            placed.splice(0..0, hidden);
+        let is_whole = native.is_complete && !stack.is_cut && !stack.is_unreadable;
+        let mut hidden = 0;
+        if is_whole && running.minor() < 12 {
+            let calls = native.locations.iter().filter(|one| runs_python(one));
+            let entries = placed.iter().filter(|frame| frame.is_entry);
+            hidden = calls.count().saturating_sub(entries.count());
         }
+        let call = Placed {
+            is_entry: true,
+            ..mark(UNREADABLE)
+        };
+        placed.splice(0..0, std::iter::repeat_n(call, hidden));
         let merged = CallStack {
             locations: merge(&native.locations, runs_python, &placed),
-            is_complete: native.is_complete && is_whole && !lacks_inner,
+            is_complete: is_whole && hidden == 0,
         };
-        (merged, lacks_inner || lacks_line)
+        (merged, hidden > 0 || lacks_line)
     }
 
     /// The frames with their lines, and whether a line is beyond the received part of its table.
-    fn placed(
+    pub(crate) fn placed(
         &self,
         stack: &PythonStack,
-        minor: u8,
         lines: &mut KnownLines,
     ) -> (Vec<Placed>, bool) {
         let mut lacks_line = false;
-        let mut line = |frame: &WalkedFrame| {
+        let mut line = |frame: &RawPythonFrame| {
             let Some(code) = self.codes.get(&frame.code) else {
                 return Some(UNREADABLE);
             };
-            if code.is_hidden(minor, frame) {
+            if code.is_hidden(frame) {
                 return None;
             }
             let Some(function) = code.name.clone() else {
                 return Some(UNREADABLE);
             };
-            let line = code.line(minor, frame);
+            let line = code.line(frame);
             lacks_line |= line == LineEntry::Beyond;
             Some(lines.number(PythonLine {
                 process: stack.process,
@@ -262,36 +200,10 @@ impl Sent {
         };
         let placed = stack.frames.iter().map(|frame| Placed {
             line: line(frame).map(Location::python),
-            is_entry: frame.is_entry,
+            is_entry: frame.is_entry != 0,
         });
         (placed.collect(), lacks_line)
     }
-}
-
-/// Fuzzing entry point. Reads records, each after its length in two bytes, of an interpreter whose minor
-/// version is the first byte. Returns the number of frames.
-#[doc(hidden)]
-pub fn try_records(bytes: &[u8]) -> usize {
-    let Some((minor, mut rest)) = bytes.split_first() else {
-        return 0;
-    };
-    let (mut sent, mut lines, mut frames) = (Sent::default(), KnownLines::default(), 0);
-    while let Some((length, after)) = rest.split_first_chunk() {
-        let length = usize::from(u16::from_le_bytes(*length));
-        let (record, others) = after.split_at(length.min(after.len()));
-        rest = others;
-        if is_code(record) {
-            if let Some(code) = CodeRecord::read(record) {
-                sent.keep_code(code);
-            }
-        } else if let Some((_, stack)) = PythonStack::read(record) {
-            frames += sent.placed(&stack, minor % 16, &mut lines).0.len();
-            let id = stack.id;
-            sent.keep_stack(stack);
-            assert!(sent.take_stack(id).is_some());
-        }
-    }
-    frames
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Python stacks.
 
 use super::StackStore;
-use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
 use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
@@ -32,14 +31,8 @@ impl StackStore {
             return;
         };
         let before = self.python.running.get(&pid);
-        let checked = found.and_then(|mut running| {
-            let before = before.and_then(Option::as_ref);
-            let is_known = before.is_some_and(|before| before.checks(&running));
-            running.is_checked =
-                is_known || check(pid, &running, &self.spaces)? != Checked::NotBegun;
-            Ok(Rc::new(running))
-        });
-        match &checked {
+        let found = found.map(Rc::new);
+        match &found {
             Ok(running) => self.updates.interpreters.push((pid, Rc::clone(running))),
             Err(why) if !matches!(before, Some(None)) => {
                 let message = format!("no Python frames of process {pid}: {why}");
@@ -47,7 +40,7 @@ impl StackStore {
             }
             Err(_) => {}
         }
-        self.python.running.insert(pid, checked.ok());
+        self.python.running.insert(pid, found.ok());
     }
 
     /// Processes a Python record. Returns `None` if it is malformed.

@@ -105,7 +105,7 @@ fn python_records_are_kept_or_counted_as_lost() {
 fn calls_before_the_layout_was_known_are_counted() {
     let mut store = StackStore::default();
     let interpreter = interpreter(11, 0..1);
-    let raw = interpreter.layout.raw;
+    let raw = interpreter.layout(0).unwrap();
     let running = Running::sample(interpreter, ModuleId(1), raw);
     store.take(&stack(PID, 70, 11));
     store.note_early_call(PID, 11);

@@ -15,10 +15,8 @@ use proptest::prelude::*;
 use crate::elf::Headers;
 use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 use crate::helper::FileReader;
-use crate::python::lines::try_lines;
-use crate::python::process::try_records;
 use crate::untrusted::corpus::replay;
-use crate::untrusted::{try_all, try_tables};
+use crate::untrusted::{try_all, try_lines, try_records, try_tables};
 use crate::{AddressSpaces, DEPTH, StackCopy};
 use build::{Build, folder};
 

@@ -20,8 +20,11 @@ use crate::helper::protocol::{
     InspectedProcess, Request, SymbolName, Wanted, WantedNames, decoded,
 };
 use crate::program::Served;
-use crate::python::interpreter::{Interpreter, PythonFile};
-use crate::python::storage::Storage;
+use crate::python::Interpreter;
+use crate::python::code::{CodeRecord, PythonStack, is_code};
+use crate::python::line_store::KnownLines;
+use crate::python::lines::{LineEntry, line_at};
+use crate::python::process::Sent;
 use crate::symbols::perf_map::PerfMap;
 use crate::unwind::{FunctionRules, ProcessCode, StackCopy, UnwindRule, unwind};
 
@@ -40,13 +43,43 @@ pub fn try_answer(bytes: &[u8]) -> bool {
     for found in found.iter().flatten() {
         found.is_of(Layer::Driver);
     }
-    let python = decoded::<Option<PythonFile>>(bytes).flatten();
-    let python = python.map(Interpreter::stated);
-    let storage = decoded::<Option<Storage>>(bytes);
+    let python = decoded::<Option<Interpreter>>(bytes).flatten();
+    let python = python.map(|python| python.layout(u64::MAX));
     let names = decoded::<Option<Vec<SymbolName>>>(bytes);
     let process = decoded::<InspectedProcess>(bytes);
     let is_file = headers.is_some() || rules.is_some() || found.is_some() || python.is_some();
-    is_file || storage.is_some() || names.is_some() || process.is_some()
+    is_file || names.is_some() || process.is_some()
+}
+
+/// Looks up an instruction in arbitrary bytes: four with the instruction's offset, four with the first line, then the
+/// table.
+///
+/// # Panics
+/// Panics if a part of the table has another line than the whole.
+pub fn try_lines(bytes: &[u8]) -> Option<LineEntry> {
+    let (at, bytes) = bytes.split_first_chunk()?;
+    let (first_line, table) = bytes.split_first_chunk()?;
+    let [at, first_line] = [at, first_line].map(|bytes| u32::from_le_bytes(*bytes));
+    let line = line_at(table, first_line, at);
+    let of_part = line_at(&table[..table.len() / 2], first_line, at);
+    assert!(of_part == LineEntry::Beyond || of_part == line);
+    Some(line)
+}
+
+/// Reads records, each after its length in two bytes. Returns the number of frames.
+pub fn try_records(mut rest: &[u8]) -> usize {
+    let (mut sent, mut lines, mut frames) = (Sent::default(), KnownLines::default(), 0);
+    while let Some((length, after)) = rest.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes(*length));
+        let (record, others) = after.split_at(length.min(after.len()));
+        rest = others;
+        if is_code(record) {
+            CodeRecord::read(record).map(|code| sent.keep_code(code));
+        } else if let Some((_, stack)) = PythonStack::read(record) {
+            frames += sent.placed(&stack, &mut lines).0.len();
+        }
+    }
+    frames
 }
 
 /// Reads a perf map at once and in two parts, the first of as many bytes as the first two bytes state. Returns
@@ -144,7 +177,6 @@ pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
         Request::Headers(1),
         Request::Rendezvous(1),
         Request::Interpreter(1),
-        Request::Storage(1),
         Request::Functions(1),
         Request::Links(1),
         Request::Checksum(1),
@@ -250,6 +282,7 @@ mod tests {
     use super::corpus::replay;
     use super::*;
     use crate::helper::protocol::encoded;
+    use crate::python::code::tests::{code_record, frame, stack_record};
 
     fn encoded_from<T: Serialize + DeserializeOwned>(text: &str) -> Vec<u8> {
         encoded(&serde_json::from_str::<T>(text).unwrap())
@@ -267,8 +300,8 @@ mod tests {
             encoded_from::<Result<Vec<FunctionInFile>, String>>(
                 r#"{"Ok":[{"row":1,"symbol":"cuMemAlloc_v2","offset":64,"first":"Emulated"}]}"#,
             ),
-            encoded_from::<Option<PythonFile>>(
-                r#"{"runtime":4096,"code_type":7,"stated":[120,100],"version":51118080,"has_iter_send":true,"has_get_frame":true,"eval":[{"start":1,"end":2}]}"#,
+            encoded_from::<Option<Interpreter>>(
+                r#"{"runtime":4096,"code_type":7,"stated":[120,100],"version":51118080,"eval":[{"start":1,"end":2}]}"#,
             ),
         ]
     }
@@ -298,6 +331,22 @@ mod tests {
     fn answers_of_the_fuzz_corpus_are_accepted_or_not() {
         let accepted = replay("answers", try_answer);
         assert!(accepted.contains(&true) && accepted.contains(&false));
+    }
+
+    #[test]
+    fn frames_of_a_list_of_records_are_counted() {
+        let mut bytes = Vec::new();
+        for record in [
+            code_record(1, "f", &[0x80, 0]),
+            stack_record(1, &[frame(1, 4, true), frame(2, 4, true)], 0),
+            vec![1, 2, 3],
+            stack_record(2, &[frame(1, 4, true)], 0),
+        ] {
+            bytes.extend(u16::try_from(record.len()).unwrap().to_le_bytes());
+            bytes.extend(record);
+        }
+        assert_eq!(try_records(&bytes), 3);
+        assert_eq!(try_records(&[]), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use gpuprobe_stacks::python::lines::{LineEntry, LineTable, LineTableFormat};
+use gpuprobe_stacks::python::lines::{LineEntry, line_at};
 
 use crate::pythons::{Python, pythons};
 
@@ -35,22 +35,15 @@ impl Code {
 
     /// Checks every instruction, with the whole table and with half of it; of long functions, 128 to 255
     /// instructions, as each is looked up from the beginning.
-    fn check(&self, form: LineTableFormat, seen: &mut BTreeMap<&'static str, u64>) {
-        let whole = LineTable {
-            form,
-            bytes: &self.table,
-            first_line: self.first_line,
-        };
-        let half = LineTable {
-            bytes: &self.table[..self.table.len() / 2],
-            ..whole
-        };
+    fn check(&self, seen: &mut BTreeMap<&'static str, u64>) {
+        let half = &self.table[..self.table.len() / 2];
         let step = 1 + self.lines.len() / 128;
         for (index, line) in self.lines.iter().enumerate().step_by(step) {
             let at = u32::try_from(2 * index).unwrap();
             let expected = line.map_or(LineEntry::None, LineEntry::At);
-            assert_eq!(whole.line_at(at), expected, "at {at} of {whole:02x?}");
-            let of_half = half.line_at(at);
+            let whole = line_at(&self.table, self.first_line, at);
+            assert_eq!(whole, expected, "at {at} of {:02x?}", self.table);
+            let of_half = line_at(half, self.first_line, at);
             assert!(
                 of_half == expected || of_half == LineEntry::Beyond,
                 "{of_half:?} at {at} of {half:02x?}"
@@ -75,15 +68,10 @@ fn check(python: &Python) -> u64 {
     assert!(ran.status.success(), "{}: {said}", python.version);
     let text = String::from_utf8(ran.stdout).unwrap();
     let (version, codes) = text.split_once('\n').unwrap();
-    let minor = python.minor;
-    assert_eq!(version, format!("3 {minor}"));
-    let form = match minor {
-        10 => LineTableFormat::Pep626,
-        _ => LineTableFormat::Locations,
-    };
+    assert_eq!(version, format!("3 {}", python.minor));
     let mut seen = BTreeMap::new();
     for code in codes.lines() {
-        Code::parse(code).check(form, &mut seen);
+        Code::parse(code).check(&mut seen);
     }
     // All cases occurred.
     assert_eq!(seen.len(), 3, "{}: {seen:?}", python.version);
