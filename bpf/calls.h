@@ -114,7 +114,7 @@ static __always_inline bool gp_fill_frame(struct gp_arguments *arguments,
 	}
 	frame->out = gp_value_of(arguments, &recipe->out);
 	if (gp_is_copy(frame->op))
-		return gp_enter_copy(arguments, frame);
+		return gp_enter_copy(arguments, recipe, frame);
 	frame->device = (__s32)gp_value_of(arguments, &recipe->device);
 	frame->size = gp_value_of(arguments, &recipe->size);
 	if (recipe->flags & GP_FLAG_SIZE_AT_RETURN)
@@ -202,7 +202,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	if (gp_is_framework(op) &&
 	    gp_is_done_with_tensor(&arguments, recipe, thread, row, (__u32)pid_tgid))
 		return 1;
-	gp_drop_stale(thread, sp, row);
+	if (thread->depth)
+		gp_drop_stale(thread, sp, row);
 	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
 		return 1;
 	if (thread->depth >= GP_MAX_FRAMES)

@@ -57,28 +57,25 @@ __noinline __u64 gp_all_bytes(__u64 at, __u64 count, __u32 shape)
 }
 
 /* Fills in the size and the kinds of a copy's frame; false if the size is unknown. */
-__noinline int gp_enter_copy(struct gp_arguments *arguments, struct gp_frame *frame)
+static __always_inline bool gp_enter_copy(struct gp_arguments *arguments,
+					  const volatile struct gp_recipe *recipe,
+					  struct gp_frame *frame)
 {
-	const volatile struct gp_recipe *recipe;
-
-	if (!arguments || !frame)
-		return 0;
-	recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
 	frame->size = gp_value_of(arguments, &recipe->size);
 	if (recipe->op == GP_OP_COPY_BATCH) {
 		frame->size = gp_all_bytes(frame->size, gp_value_of(arguments, &recipe->factors[0]),
 					   recipe->shape);
 		if (frame->size == GP_SIZE_UNKNOWN)
-			return 0;
+			return false;
 	} else {
 		for (int i = 0; i < 2; i++)
 			if (gp_value_of(arguments, &recipe->unless[i]))
-				return 0;
+				return false;
 		frame->size *= gp_factor(arguments, recipe);
 	}
 	frame->device = (__s32)gp_value_of(arguments, &recipe->device);
 	frame->second = (__u16)gp_value_of(arguments, &recipe->second);
-	return 1;
+	return true;
 }
 
 __noinline int gp_send_copy(struct gp_thread *thread, struct gp_frame *frame, __s32 result,
@@ -91,7 +88,8 @@ __noinline int gp_send_copy(struct gp_thread *thread, struct gp_frame *frame, __
 	if (!thread || !frame)
 		return 0;
 	process = gp_find_capturing(thread->tgid);
-	gp_announce(thread);
+	if (!thread->announced)
+		gp_announce(thread);
 	unread = gp_unread(activity_ring);
 	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_copy, unread);
 	if (!copy) {

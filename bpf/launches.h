@@ -249,7 +249,7 @@ gp_first_launch(struct gp_arguments *arguments, const volatile struct gp_recipe 
 }
 
 /* Counts a launch. Returns whether it is captured, and its gp_launch_key.epoch from bit 16. */
-__noinline __u32 gp_on_launch(struct gp_arguments *arguments, __u32 row)
+static __always_inline __u32 gp_count_launch(struct gp_arguments *arguments, __u32 row)
 {
 	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -259,7 +259,7 @@ __noinline __u32 gp_on_launch(struct gp_arguments *arguments, __u32 row)
 	bool captured;
 
 	/* Without counting, the map does not exist. */
-	if (!arguments || !count_launches)
+	if (!count_launches)
 		return 0;
 	process = gp_find_process(tgid);
 	if (!process) {
@@ -288,6 +288,12 @@ __noinline __u32 gp_on_launch(struct gp_arguments *arguments, __u32 row)
 	return captured | key.epoch << 16;
 }
 
+/* The same for a call whose return is needed, too. */
+__noinline __u32 gp_on_launch(struct gp_arguments *arguments, __u32 row)
+{
+	return arguments ? gp_count_launch(arguments, row) : 0;
+}
+
 /* Entry of a function whose return is not needed. */
 static __always_inline void gp_on_entry(struct pt_regs *ctx, __u64 cookie)
 {
@@ -296,7 +302,7 @@ static __always_inline void gp_on_entry(struct pt_regs *ctx, __u64 cookie)
 
 	gp_read_arguments(ctx, &arguments);
 	if (recipes[row].op == GP_OP_LAUNCH || recipes[row].op == GP_OP_GRAPH_LAUNCH)
-		gp_on_launch(&arguments, row);
+		gp_count_launch(&arguments, row);
 	else
 		gp_on_stream(&arguments, &recipes[row]);
 }
@@ -327,7 +333,8 @@ __noinline int gp_send_launch(struct gp_thread *thread, struct gp_frame *frame, 
 
 	if (!thread || !frame)
 		return 0;
-	gp_announce(thread);
+	if (!thread->announced)
+		gp_announce(thread);
 	unread = gp_unread(activity_ring);
 	launch = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_launch, unread);
 	if (!launch) {

@@ -21,10 +21,9 @@ static __always_inline __u64 gp_wake_flags(enum gp_ring which, __u64 unread)
 
 /* Whether the thread, or its group leader, was traced from its start: it, or its
  * program, started after the libraries had been probed. */
-static __always_inline bool gp_traced_from_start(struct task_struct *task, bool of_leader,
-						 __u32 tgid)
+__noinline int gp_traced_from_start(__u64 task, __u32 of_leader, __u32 tgid)
 {
-	__u64 born = gp_start_of(task, of_leader);
+	__u64 born = gp_start_of((struct task_struct *)task, of_leader);
 	__u64 *late = bpf_map_lookup_elem(&late_views, &tgid);
 	__u64 *program = bpf_map_lookup_elem(&programs, &tgid);
 
@@ -56,7 +55,7 @@ __noinline int gp_send_task(__u32 type, __u32 process, __u64 at, __u64 new_name)
 	record->type = type;
 	record->tgid = BPF_CORE_READ(task, tgid);
 	record->tid = BPF_CORE_READ(task, pid);
-	record->from_birth = of_process && gp_traced_from_start(task, true, record->tgid);
+	record->from_birth = of_process && gp_traced_from_start(at, true, record->tgid);
 	record->uid = (__u32)bpf_get_current_uid_gid();
 	record->process = process;
 	record->inner_pid = gp_inner_pid(task);

@@ -130,7 +130,8 @@ __noinline int gp_send_call(struct gp_thread *thread, struct gp_frame *frame, __
 	call.tgid = thread->tgid;
 	call.address = frame->address;
 	call.size = frame->size;
-	gp_announce(thread);
+	if (!thread->announced)
+		gp_announce(thread);
 	if (!result && !gp_read_written(recipe, frame, &call, &out)) {
 		gp_count(unreadable);
 		return 0;

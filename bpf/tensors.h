@@ -64,7 +64,8 @@ __noinline int gp_send_tensor(struct gp_thread *thread, __u32 row, __u32 tid, __
 	if (!thread)
 		return 0;
 	block = &thread->block;
-	gp_announce(thread);
+	if (!thread->announced)
+		gp_announce(thread);
 	unread = gp_unread(memory_ring);
 	tensor = gp_reserve_tensor(struct gp_tensor, unread);
 	if (!tensor) {

@@ -30,7 +30,6 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 /* Creates the state of the current thread; false if it is not traced or a map is full. */
 __noinline int gp_create_thread(__u32 tgid, __u32 tid)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct gp_process *process;
 	struct gp_thread *thread;
 
@@ -46,7 +45,7 @@ __noinline int gp_create_thread(__u32 tgid, __u32 tid)
 		return 0;
 	thread->tgid = tgid;
 	thread->process = process->id;
-	if (gp_traced_from_start(task, false, tgid)) {
+	if (gp_traced_from_start(bpf_get_current_task(), false, tgid)) {
 		thread->current[0].device = GP_DEVICE_DEFAULT;
 	} else {
 		thread->current[0].device = GP_DEVICE_UNKNOWN;
@@ -81,7 +80,7 @@ __noinline int gp_announce(struct gp_thread *thread)
 {
 	struct gp_process *process;
 
-	if (!thread || thread->announced)
+	if (!thread)
 		return 0;
 	process = gp_find_process(thread->tgid);
 	if (process)

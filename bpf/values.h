@@ -41,16 +41,22 @@ static __always_inline void gp_read_arguments(struct pt_regs *ctx, struct gp_arg
 	arguments->stack = PT_REGS_SP(ctx) + GP_RETURN_ADDRESS_BYTES;
 }
 
-/* The value described by the gp_value in `word`, at function entry. An unreadable pointer yields
- * 0: the function itself will fault on it or reject it. A global function, as others below: the
- * verifier checks it once, not for each value. */
+/* The lower `bits` of `value`. */
+static __always_inline __u64 gp_lower_bits(__u64 value, __u32 bits)
+{
+	/* Without a branch, which the verifier would follow for each value that is read. */
+	return value & ~0ULL >> ((64 - bits) & 63);
+}
+
+/* The value described by the gp_value in `word`, from memory. A global function, as others below:
+ * the verifier checks it once, not for each value. */
 __noinline __u64 gp_read_value(struct gp_arguments *arguments, __u64 word)
 {
 	struct gp_value v;
 	__u64 value, pointer;
 
 	__builtin_memcpy(&v, &word, sizeof(v));
-	if (!arguments || v.place == GP_PLACE_NONE)
+	if (!arguments)
 		return 0;
 	value = arguments->registers[v.index & 7];
 	if (v.place == GP_PLACE_STACK) {
@@ -63,11 +69,21 @@ __noinline __u64 gp_read_value(struct gp_arguments *arguments, __u64 word)
 		pointer = value;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
 	}
-	return value & ~0ULL >> ((64 - v.bits) & 63);
+	return gp_lower_bits(value, v.bits);
 }
 
+/* A gp_value that is not an argument as it is: its place is the stack, or its access not plain. */
+#define GP_IN_MEMORY (GP_PLACE_STACK | 0xffULL << 24)
+
+/* The value described by `v`, at function entry. An unreadable pointer yields 0: the function
+ * itself will fault on it or reject it. */
 static __always_inline __u64 gp_value_of(struct gp_arguments *arguments,
 					 const volatile struct gp_value *v)
 {
-	return gp_read_value(arguments, *(const volatile __u64 *)v);
+	__u64 word = *(const volatile __u64 *)v;
+	__u64 is_given = word & GP_PLACE_ARGUMENT;
+
+	if (word & GP_IN_MEMORY)
+		return gp_read_value(arguments, word);
+	return gp_lower_bits(arguments->registers[word >> 8 & 7], word >> 16) & -is_given;
 }
