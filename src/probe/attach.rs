@@ -88,6 +88,7 @@ impl Probe {
         Ok(links)
     }
 
+    /// One by one, on several threads: the kernel waits for a grace period each time, and parallel waits share it.
     fn attach_in(
         &self,
         pid: i32,
@@ -99,59 +100,54 @@ impl Probe {
             let program = &self.skeleton.progs.tensor_request;
             return Ok(vec![program.attach_usdt(pid, path, "pytorch", "malloc")?]);
         }
-        let mut links = Vec::new();
-        for (index, (program, is_return)) in self.programs(purpose).into_iter().enumerate() {
-            if self.kind.is_one_by_one() {
-                links.extend(self.attach_each(pid, (purpose, index), path, points)?);
-                continue;
-            }
-            let has_session = matches!(purpose, Purpose::Calls | Purpose::Tensors);
-            let opts = UprobeMultiOpts {
-                offsets: points.iter().map(|p| p.offset as usize).collect(),
-                cookies: points.iter().map(|p| p.cookie).collect(),
-                retprobe: is_return,
-                session: has_session && self.kind == AttachKind::Session,
-                ..Default::default()
-            };
-            links.push(program.attach_uprobe_multi_with_opts(pid, path, "", opts)?);
+        if !self.kind.is_one_by_one() {
+            return self.attach_some(pid, purpose, path, points);
         }
-        Ok(links)
-    }
-
-    /// Attaches one of the programs for a purpose one by one on several threads: the kernel waits for a grace period
-    /// each time, and parallel waits share it.
-    fn attach_each(
-        &self,
-        pid: i32,
-        (purpose, index): (Purpose, usize),
-        path: &str,
-        points: &[ProbePoint],
-    ) -> Result<Vec<Link>> {
-        let attach = |some: &[ProbePoint]| -> Result<Vec<Link>> {
-            let (program, retprobe) = self.programs(purpose).swap_remove(index);
-            let one = |point: &ProbePoint| {
-                let opts = UprobeOpts {
-                    cookie: point.cookie,
-                    retprobe,
-                    ..Default::default()
-                };
-                Ok(program.attach_uprobe_with_opts(pid, path, point.offset as usize, opts)?)
-            };
-            some.iter().map(one).collect()
-        };
         let share = points.len().div_ceil(AT_A_TIME).max(1);
         thread::scope(|scope| {
-            let threads: Vec<_> = points
-                .chunks(share)
-                .map(|some| scope.spawn(move || attach(some)))
-                .collect();
-            let mut links = Vec::with_capacity(points.len());
+            let attach = |some| scope.spawn(move || self.attach_some(pid, purpose, path, some));
+            let threads: Vec<_> = points.chunks(share).map(attach).collect();
+            let mut links = Vec::new();
             for thread in threads {
                 let attached = thread.join();
                 links.extend(attached.map_err(|_| anyhow!("a thread that attaches panicked"))??);
             }
             Ok(links)
         })
+    }
+
+    fn attach_some(
+        &self,
+        pid: i32,
+        purpose: Purpose,
+        path: &str,
+        points: &[ProbePoint],
+    ) -> Result<Vec<Link>> {
+        let mut links = Vec::new();
+        for (program, retprobe) in self.programs(purpose) {
+            if self.kind.is_one_by_one() {
+                for point in points {
+                    let opts = UprobeOpts {
+                        cookie: point.cookie,
+                        retprobe,
+                        ..Default::default()
+                    };
+                    let at = point.offset as usize;
+                    links.push(program.attach_uprobe_with_opts(pid, path, at, opts)?);
+                }
+                continue;
+            }
+            let has_session = matches!(purpose, Purpose::Calls | Purpose::Tensors);
+            let opts = UprobeMultiOpts {
+                offsets: points.iter().map(|p| p.offset as usize).collect(),
+                cookies: points.iter().map(|p| p.cookie).collect(),
+                retprobe,
+                session: has_session && self.kind == AttachKind::Session,
+                ..Default::default()
+            };
+            links.push(program.attach_uprobe_multi_with_opts(pid, path, "", opts)?);
+        }
+        Ok(links)
     }
 
     /// The programs for a purpose, each with whether it is for the return; a session has one for both. Returns first:

@@ -2,7 +2,7 @@
 
 use std::mem::replace;
 
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::Found;
 use super::files::ProbedFile;
@@ -48,7 +48,14 @@ impl Finder {
             if look.is_over() {
                 look.is_partial = true;
             } else if let Err(error) = self.attach_mapped(look, mapped) {
-                self.note_failed(look, mapped, &error);
+                let cause = error.root_cause().downcast_ref();
+                if cause.is_some_and(mounts::is_foreign) {
+                    // The file system may be served by another user later: tried again.
+                    mounts::say_foreign(&mapped.path);
+                } else {
+                    look.is_incomplete = true;
+                    self.files.warn(&error);
+                }
             }
         }
         if let Some(probed) = self.files.probed(mapped) {
@@ -79,20 +86,6 @@ impl Finder {
         look.learnt += usize::from(is_new);
         self.files.note_mapping(mapped, &library);
         Ok(())
-    }
-
-    fn note_failed(&mut self, look: &mut Look, mapped: &Mapped, error: &Error) {
-        if error
-            .root_cause()
-            .downcast_ref()
-            .is_some_and(mounts::is_foreign)
-        {
-            // The file system may be served by another user later: tried again.
-            mounts::say_foreign(&mapped.path);
-            return;
-        }
-        look.is_incomplete = true;
-        self.files.warn(error);
     }
 
     /// Attaches to `library` unless it is probed already, or is not to be.

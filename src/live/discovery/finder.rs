@@ -325,7 +325,9 @@ impl Finder {
             (Err(error), _) => tracing::debug!("process {pid}: {error:#}"),
         }
         self.note_late(&look);
-        self.tell(Found::Done(notice));
+        if notice.held {
+            self.tell(Found::Resume(pid));
+        }
     }
 
     /// Reads what a process has mapped, and attaches to it.

@@ -40,7 +40,7 @@ const DETACHED_WITHIN: Duration = Duration::from_millis(500);
 /// What the discovery thread is to do.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Look at a process; answered by [`Found::Done`].
+    /// Look at a process; answered by [`Found::Resume`] if it is held.
     Look(Notice),
     /// Attach to the destructor of an interpreter's code objects; answered by [`Found::Destructor`].
     Probe {
@@ -72,8 +72,8 @@ pub(crate) enum Found {
     Late { pid: u32, after_ms: u64 },
     /// A process is not looked at: too many have mapped libraries at once.
     Skipped,
-    /// The process was looked at, and need not be held any longer.
-    Done(Notice),
+    /// A process was looked at, and need not be held any longer.
+    Resume(u32),
 }
 
 /// Orders to the discovery thread.
@@ -195,11 +195,9 @@ impl Tracer {
                 self.libraries += 1;
                 self.functions += functions;
             }
-            Found::Done(notice) => {
-                if notice.held {
-                    self.held.remove(&notice.pid);
-                    send_continue(notice.pid);
-                }
+            Found::Resume(pid) => {
+                self.held.remove(&pid);
+                send_continue(pid);
             }
             Found::Skipped => self.skipped += 1,
             Found::Destructor(_) => {}
