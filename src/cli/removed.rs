@@ -24,6 +24,7 @@ const REMOVED: &[(&str, &str)] = &[
     ("--rotate", "recording stops at --max-file-size"),
     ("--fail-on", "take --fail-on-leak"),
     ("--activity-summary", "take --activity"),
+    ("--cupti-buffer", "CUPTI's buffers have 8 MiB"),
     ("--scroll", "take | cat, and --color always for colours"),
     ("--max-size", "take --min-size, or --format json and jq"),
     ("--stacks-native", "take --full-stacks"),

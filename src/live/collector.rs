@@ -6,14 +6,11 @@ use std::os::linux::fs::MetadataExt;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use gpuprobe_wire::settings::{
-    ActivityKinds, BUFFER_BYTES, BUFFER_BYTES_RANGE, FLUSH_MS, TracerId, WireSettings,
-};
+use gpuprobe_wire::settings::{ActivityKinds, TracerId, WireSettings};
 use libbpf_rs::Link;
 
 use crate::probe::library::CollectorLibrary;
 use crate::probe::{Probe, ProbePoint, Purpose};
-use gpuprobe_model::typed::parse_size;
 use gpuprobe_os::proc;
 use gpuprobe_wire::SETTINGS_VARIABLE;
 
@@ -45,18 +42,6 @@ pub struct CollectorSettings {
         group = "single"
     )]
     pub kinds: ActivityKinds,
-
-    /// Size of CUPTI's buffers in COMMAND.
-    #[arg(
-        id = "cupti_buffer",
-        long = "cupti-buffer",
-        value_name = "SIZE",
-        default_value_t = BUFFER_BYTES,
-        value_parser = parse_buffer,
-        requires = "activity",
-        hide = true
-    )]
-    pub buffer_bytes: usize,
 }
 
 fn parse_kinds(text: &str) -> Result<ActivityKinds, String> {
@@ -64,14 +49,6 @@ fn parse_kinds(text: &str) -> Result<ActivityKinds, String> {
         "" => Ok(ActivityKinds::USUAL),
         _ => text.parse(),
     }
-}
-
-fn parse_buffer(text: &str) -> Result<usize, String> {
-    let fits = usize::try_from(parse_size(text)?).ok();
-    let fits = fits.filter(|bytes| BUFFER_BYTES_RANGE.contains(bytes));
-    let (least, most) = (BUFFER_BYTES_RANGE.start(), BUFFER_BYTES_RANGE.end());
-    let range = format!("from {} KiB to {} MiB", least >> 10, most >> 20);
-    fits.ok_or_else(|| format!("'{text}' is out of range: {range}"))
 }
 
 /// The collector's file, ready for the command to load; removed on drop.
@@ -109,9 +86,8 @@ impl Collector {
             library,
             settings: WireSettings {
                 kinds: collect.kinds,
-                buffer_bytes: collect.buffer_bytes,
-                flush_ms: FLUSH_MS,
                 tracer: ourselves(),
+                ..WireSettings::default()
             },
         })
     }
