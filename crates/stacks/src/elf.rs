@@ -20,7 +20,7 @@ const NATIVE: Machine = if cfg!(target_arch = "aarch64") {
 };
 
 /// Loadable segments of a file that are read, and bytes of its build id, as they are kept for all files.
-const MAX_SEGMENTS: usize = 100;
+const MAX_SEGMENTS: usize = 64;
 const MAX_BUILD_ID: usize = 64;
 
 /// Reason why an ELF file cannot be used.

@@ -65,7 +65,7 @@ fn headers_have_segments_sections_and_the_build_id() {
     );
     assert!(headers.section(".data").is_none());
     assert_eq!(headers.symbol_bytes(), 24 * (2 + 3));
-    let many = (0..200).fold(ElfSample::default(), |sample, n| sample.data(n << 12, &[0]));
+    let many = (0..70).fold(ElfSample::default(), |sample, n| sample.data(n << 12, &[0]));
     let headers = Headers::parse(&many.bytes()).unwrap();
     assert_eq!(headers.segments.0.len(), MAX_SEGMENTS);
     let image = ElfImage::parse(&bytes).unwrap();
