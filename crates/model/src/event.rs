@@ -13,7 +13,7 @@ use gpuprobe_cuda::{AddressSpace, EXTRA, FUNCTIONS, Function, MemoryKind, Op};
 pub use crate::abi::CONTEXT_UNKNOWN;
 pub use decode::text;
 pub use launch::Launch;
-pub use records::{DecodeError, RecordDecoder, batch, decode};
+pub use records::{RecordDecoder, batch, decode};
 
 /// Upper limit of a valid device index; CUDA supports at most a few dozen devices.
 pub const MAX_DEVICES: u16 = 240;

@@ -1,8 +1,7 @@
 //! Conversion of raw records to events.
 
 use super::{
-    Call, Copy, DecodeError, Detail, KernelName, MAX_DEVICES, OutOfMemory, Task, Tensor,
-    TensorRequest,
+    Call, Copy, Detail, KernelName, MAX_DEVICES, OutOfMemory, Task, Tensor, TensorRequest,
 };
 use crate::abi::{
     ANY_DEVICE, CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawRequest, RawTask,
@@ -10,14 +9,11 @@ use crate::abi::{
 };
 use gpuprobe_cuda::Op;
 
-impl TryFrom<&RawCall> for Call {
-    type Error = DecodeError;
-
-    fn try_from(raw: &RawCall) -> Result<Self, DecodeError> {
+impl Call {
+    pub(super) fn new(raw: &RawCall) -> Option<Self> {
         let function = gpuprobe_cuda::function(raw.row)
-            .filter(|f| f.op.is_memory() || f.op.is_ledger_event())
-            .ok_or(DecodeError::UnknownRow(raw.row))?;
-        Ok(Self {
+            .filter(|f| f.op.is_memory() || f.op.is_ledger_event())?;
+        Some(Self {
             row: raw.row,
             function,
             result: raw.result,
@@ -34,19 +30,17 @@ impl TryFrom<&RawCall> for Call {
             detail: None,
         })
     }
-}
 
-impl Call {
-    pub(super) fn detailed(raw: &RawDetail, name: Option<String>) -> Result<Self, DecodeError> {
+    pub(super) fn detailed(raw: &RawDetail, name: Option<String>) -> Option<Self> {
         let detail = Detail {
             out: raw.out,
             stream: raw.stream,
             values: raw.values,
             name: name.filter(|name| !name.is_empty()),
         };
-        Ok(Self {
+        Some(Self {
             detail: Some(Box::new(detail)),
-            ..Self::try_from(&raw.call)?
+            ..Self::new(&raw.call)?
         })
     }
 
@@ -67,14 +61,10 @@ impl Call {
     }
 }
 
-impl TryFrom<&RawTensor> for Tensor {
-    type Error = DecodeError;
-
-    fn try_from(raw: &RawTensor) -> Result<Self, DecodeError> {
-        gpuprobe_cuda::function(raw.row)
-            .filter(|f| f.op == Op::Tensor)
-            .ok_or(DecodeError::UnknownRow(raw.row))?;
-        Ok(Self {
+impl Tensor {
+    pub(super) fn new(raw: &RawTensor) -> Option<Self> {
+        gpuprobe_cuda::function(raw.row).filter(|f| f.op == Op::Tensor)?;
+        Some(Self {
             row: raw.row,
             pid: raw.tgid,
             tid: raw.tid,
@@ -118,10 +108,10 @@ impl From<&RawRequest> for TensorRequest {
 }
 
 impl KernelName {
-    pub(super) fn new(raw: &RawKernel, name: &[u8]) -> Result<Self, DecodeError> {
-        gpuprobe_cuda::function(raw.key.row).ok_or(DecodeError::UnknownRow(raw.key.row))?;
+    pub(super) fn new(raw: &RawKernel, name: &[u8]) -> Option<Self> {
+        gpuprobe_cuda::function(raw.key.row)?;
         let name = text(name);
-        Ok(Self {
+        Some(Self {
             pid: raw.tgid,
             key: raw.key,
             given: raw.given != 0,
@@ -132,14 +122,10 @@ impl KernelName {
     }
 }
 
-impl TryFrom<&RawCopy> for Copy {
-    type Error = DecodeError;
-
-    fn try_from(raw: &RawCopy) -> Result<Self, DecodeError> {
-        let function = gpuprobe_cuda::function(raw.row)
-            .filter(|f| f.op.is_copy())
-            .ok_or(DecodeError::UnknownRow(raw.row))?;
-        Ok(Self {
+impl Copy {
+    pub(super) fn new(raw: &RawCopy) -> Option<Self> {
+        let function = gpuprobe_cuda::function(raw.row).filter(|f| f.op.is_copy())?;
+        Some(Self {
             row: raw.row,
             function,
             result: raw.result,

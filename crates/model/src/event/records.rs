@@ -1,43 +1,12 @@
 //! Decoding of the records of all rings.
 
-use std::fmt;
-
 use zerocopy::FromBytes;
 
 use super::decode::text;
 use super::{Call, Copy, Event, KernelName, Launch, OutOfMemory, Task, Tensor, TensorRequest};
-use crate::abi::{
-    RawBatch, RawCall, RawCopy, RawKernel, RawLaunch, RawNamed, RawRequest, RawTask, RawTensor,
-    record,
-};
+use crate::abi::{RawBatch, RawKernel, RawNamed, RawRequest, RawTask, RawTensor, record};
 use crate::activity;
 use gpuprobe_cuda::Op;
-
-/// Reason why a record could not be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// The record is shorter than its type requires.
-    Truncated {
-        /// Length of the record, bytes.
-        length: usize,
-    },
-    /// The record type is unknown to this version.
-    UnknownType(u16),
-    /// The row is not in the function table, or is not a memory function.
-    UnknownRow(u16),
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated { length } => write!(f, "record of {length} bytes is too short"),
-            Self::UnknownType(number) => write!(f, "unknown record type {number}"),
-            Self::UnknownRow(row) => write!(f, "row {row} is not a memory function"),
-        }
-    }
-}
-
-impl std::error::Error for DecodeError {}
 
 /// Decodes the records of all rings, in the order in which they arrive.
 #[derive(Debug, Default)]
@@ -50,15 +19,17 @@ impl RecordDecoder {
     /// Decodes one record of any ring.
     ///
     /// # Errors
-    /// Returns the errors of [`decode`]. A malformed batch is no error: it is decoded up to the
-    /// malformed record.
+    /// Returns an error where [`decode`] gives nothing. A malformed batch is no error: it is decoded up to the malformed
+    /// record.
     #[inline]
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, DecodeError> {
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, String> {
         let Some((raw, batch)) = batch(bytes) else {
             if let Some(process) = ended(bytes) {
                 self.activity.end(process);
             }
-            return decode(bytes);
+            let beginning = &bytes[..bytes.len().min(8)];
+            let why = || format!("record of {} bytes: {beginning:x?}", bytes.len());
+            return decode(bytes).ok_or_else(why);
         };
         Ok(Event::Activity(self.activity.decode(&raw, batch)))
     }
@@ -84,32 +55,24 @@ pub fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
     Some((raw, &batch[..length]))
 }
 
-/// Decodes one record of the ring of memory calls or the ring of launches and copies.
-///
-/// # Errors
-/// Returns [`DecodeError::Truncated`] if the record is too short, [`DecodeError::UnknownType`] if
-/// its type is unknown, or [`DecodeError::UnknownRow`] if its row is not a memory function.
+/// Decodes one record of the ring of memory calls or the ring of launches and copies. `None` if it is shorter than
+/// its type requires, the type is unknown, or its row is not of such a function.
 #[inline]
-pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
-    let record_type = match bytes.first_chunk() {
-        Some(number) => u16::from_ne_bytes(*number),
-        None => return Err(truncated(bytes)),
-    };
-    Ok(match record_type {
+pub fn decode(bytes: &[u8]) -> Option<Event> {
+    Some(match u16::from_ne_bytes(*bytes.first_chunk()?) {
         // Made where it is returned: it is large, and most records are calls.
-        record::CALL => return Ok(Event::Call(Call::try_from(&read::<RawCall>(bytes)?.0)?)),
+        record::CALL => return Some(Event::Call(Call::new(&read(bytes)?.0)?)),
         record::DETAIL => Event::Call(Call::detailed(&read(bytes)?.0, None)?),
         record::NAMED => {
             let (raw, rest) = read::<RawNamed>(bytes)?;
-            let name = rest.get(..raw.name_bytes as usize);
-            let name = text(name.ok_or(truncated(bytes))?);
+            let name = text(rest.get(..raw.name_bytes as usize)?);
             Event::Call(Call::detailed(&raw.detail, Some(name))?)
         }
         record::TENSOR => {
             let (raw, _) = read::<RawTensor>(bytes)?;
-            match gpuprobe_cuda::function(raw.row).map(|function| function.op) {
-                Some(Op::OutOfMemory) => Event::OutOfMemory(OutOfMemory::from(&raw)),
-                _ => Event::Tensor(Tensor::try_from(&raw)?),
+            match gpuprobe_cuda::function(raw.row)?.op {
+                Op::OutOfMemory => Event::OutOfMemory(OutOfMemory::from(&raw)),
+                _ => Event::Tensor(Tensor::new(&raw)?),
             }
         }
         record::REQUEST => Event::Request(TensorRequest::from(&read::<RawRequest>(bytes)?.0)),
@@ -120,27 +83,21 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         record::EXEC => Event::Exec(task(bytes)?),
         record::KERNEL => {
             let (raw, rest) = read::<RawKernel>(bytes)?;
-            let name = rest.get(..raw.name_bytes as usize);
-            Event::Kernel(KernelName::new(&raw, name.ok_or(truncated(bytes))?)?)
+            let name = rest.get(..raw.name_bytes as usize)?;
+            Event::Kernel(KernelName::new(&raw, name)?)
         }
-        record::COPY => Event::Copy(Copy::try_from(&read::<RawCopy>(bytes)?.0)?),
-        record::LAUNCH => Event::Launch(Launch::try_from(&read::<RawLaunch>(bytes)?.0)?),
-        other => return Err(DecodeError::UnknownType(other)),
+        record::COPY => Event::Copy(Copy::new(&read(bytes)?.0)?),
+        record::LAUNCH => Event::Launch(Launch::new(&read(bytes)?.0)?),
+        _ => return None,
     })
 }
 
 /// A record and the bytes after it.
 #[inline]
-fn read<T: FromBytes>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
-    T::read_from_prefix(bytes).map_err(|_| truncated(bytes))
+fn read<T: FromBytes>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    T::read_from_prefix(bytes).ok()
 }
 
-fn task(bytes: &[u8]) -> Result<Task, DecodeError> {
-    Ok(Task::from(&read::<RawTask>(bytes)?.0))
-}
-
-fn truncated(bytes: &[u8]) -> DecodeError {
-    DecodeError::Truncated {
-        length: bytes.len(),
-    }
+fn task(bytes: &[u8]) -> Option<Task> {
+    Some(Task::from(&read::<RawTask>(bytes)?.0))
 }

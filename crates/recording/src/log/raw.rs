@@ -39,9 +39,7 @@ pub fn item_of_record(bytes: &[u8]) -> Option<Item<'_>> {
     if let Some((raw, batch)) = event::batch(bytes) {
         return Some(Item::Batch(raw, batch));
     }
-    let event = event::decode(bytes);
-    let event = event.inspect_err(|error| tracing::debug!("{error}"));
-    event.ok().map(Item::Event)
+    event::decode(bytes).map(Item::Event)
 }
 
 /// The same with the row that `rows` gives for that of its function; `None` if it gives none.
