@@ -133,7 +133,7 @@ fn root_on_a_terminal_a_report_overwrites_the_last() {
     for columns in [100, 160, 80] {
         redrawn.resize(columns);
         redrawn.wait("a report of this width", |text| {
-            let text = unpainted(text).replace("\x1b[J", "\n");
+            let text = unpainted(&text.replace("\x1b[J", "\n"));
             let last = text.lines().rfind(|line| line.contains("  pid "));
             last.is_some_and(|line| line.chars().count() == columns)
         });

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
-use crate::color::{ColorOption, Piece, pieces};
+use crate::color::{ColorOption, begins_with_style};
 
 /// An output that may be a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,12 @@ pub fn stderr(colored: bool) -> Box<dyn Write> {
 
 fn plain(out: impl Write + IsTerminal + 'static, colored: bool) -> Box<dyn Write> {
     if out.is_terminal() {
-        Box::new(Plain::new(out, colored))
+        let begun = Vec::new();
+        Box::new(Plain {
+            out,
+            colored,
+            begun,
+        })
     } else {
         Box::new(out)
     }
@@ -119,36 +124,18 @@ struct Plain<W: Write> {
 }
 
 impl<W: Write> Plain<W> {
-    fn new(out: W, colored: bool) -> Self {
-        let begun = Vec::new();
-        Self {
-            out,
-            colored,
-            begun,
-        }
-    }
-
     fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for piece in pieces(&String::from_utf8_lossy(bytes)) {
-            let shown = match piece {
-                Piece::Style(style) if self.colored => style.to_owned(),
-                Piece::Style(text) | Piece::Text(text) => escaped(text),
-            };
-            self.out.write_all(shown.as_bytes())?;
-        }
-        Ok(())
+        let text = String::from_utf8_lossy(bytes);
+        // Control characters are of ASCII or of Latin-1 (U+0080 to U+009F).
+        let shown = text.char_indices().map(|(at, c)| match c {
+            '\n' | '\t' => c.to_string(),
+            '\u{1b}' if self.colored && begins_with_style(&text[at..]) => c.to_string(),
+            '\u{80}'.. if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+            _ if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+            _ => c.to_string(),
+        });
+        self.out.write_all(shown.collect::<String>().as_bytes())
     }
-}
-
-/// `text` with its control characters, of ASCII and of Latin-1 (U+0080 to U+009F), as escape sequences.
-fn escaped(text: &str) -> String {
-    let shown = |c: char| match c {
-        '\n' | '\t' => c.to_string(),
-        '\u{80}'.. if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        _ if c.is_control() => format!("\\x{:02x}", u32::from(c)),
-        _ => c.to_string(),
-    };
-    text.chars().map(shown).collect()
 }
 
 impl<W: Write> Write for Plain<W> {
@@ -182,11 +169,20 @@ mod tests {
     use super::*;
     use crate::color::Tone;
 
+    fn to_bytes(colored: bool) -> Plain<Vec<u8>> {
+        let (out, begun) = (Vec::new(), Vec::new());
+        Plain {
+            out,
+            colored,
+            begun,
+        }
+    }
+
     #[test]
     fn control_characters_are_escaped_on_a_terminal() {
         let said = "a\u{1b}[2J\r\u{9b}1m\u{7f}é線\u{a0}\u{bf}\tb\n";
         for size in 1..=said.len() {
-            let mut plain = Plain::new(Vec::new(), false);
+            let mut plain = to_bytes(false);
             for part in said.as_bytes().chunks(size) {
                 plain.write_all(part).unwrap();
             }
@@ -200,7 +196,7 @@ mod tests {
         let red = Tone::Bad.paint("LEAK");
         let said = format!("{red} \u{1b}[2J\u{1b}\u{1b}[31mé\u{9b}31m\u{1b}[35m\u{1b}");
         for size in 1..=said.len() {
-            let mut plain = Plain::new(Vec::new(), true);
+            let mut plain = to_bytes(true);
             for part in said.as_bytes().chunks(size) {
                 plain.write_all(part).unwrap();
             }

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Sparkline, Widget};
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_os::color::{Piece, Tone, pieces};
+use gpuprobe_os::color::Tone;
 
 pub(crate) fn style(tone: Tone) -> Style {
     match tone {
@@ -22,19 +22,15 @@ pub(crate) fn style(tone: Tone) -> Style {
 
 /// The lines of a text that was painted with tones.
 pub(crate) fn lines(painted: &str) -> Vec<Line<'static>> {
-    let line = |line: &str| {
-        let mut now = Style::new();
-        let spans = pieces(line).into_iter().filter_map(|piece| match piece {
-            Piece::Text(text) => Some(Span::styled(text.to_owned(), now)),
-            Piece::Style(sequence) => {
-                let begins = |tone: &Tone| tone.paint("x").starts_with(sequence);
-                let tone = Tone::ALL.into_iter().find(begins);
-                now = tone.map_or(Style::new(), style);
-                None
-            }
-        });
-        spans.collect()
+    let span = |part: &str| match part.split_once('m').filter(|_| part.starts_with('[')) {
+        None => Span::raw(part.to_owned()),
+        Some((sequence, text)) => {
+            let begins = |tone: &Tone| tone.paint("x")[1..].starts_with(&format!("{sequence}m"));
+            let tone = Tone::ALL.into_iter().find(begins);
+            Span::styled(text.to_owned(), tone.map_or(Style::new(), style))
+        }
     };
+    let line = |line: &str| line.split('\u{1b}').map(span).collect();
     painted.lines().map(line).collect()
 }
 
