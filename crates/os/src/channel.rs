@@ -76,45 +76,36 @@ impl Channel {
         deadline: Option<Instant>,
     ) -> io::Result<ChannelMessage> {
         self.wait(deadline)?;
-        let (length, file) = self.begin(takes_files)?;
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        if length > LIMIT {
-            return Err(ErrorKind::InvalidData.into());
-        }
-        // Memory is allocated only for bytes that have arrived.
-        let mut bytes = Vec::new();
-        let mut part = [0; 64 << 10];
-        while bytes.len() < length {
-            self.wait(deadline)?;
-            let wanted = part.len().min(length - bytes.len());
-            let read = (&self.0).read(&mut part[..wanted])?;
-            if read == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            bytes.extend_from_slice(&part[..read]);
-        }
-        Ok(ChannelMessage { bytes, file })
-    }
-
-    /// Reads the length, and the file that is sent with it.
-    fn begin(&self, takes_files: bool) -> io::Result<(u32, Option<File>)> {
         let mut length = [0; LENGTH];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let space = if takes_files { &mut space[..] } else { &mut [] };
         let mut rights = RecvAncillaryBuffer::new(space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
         let mut parts = [IoSliceMut::new(&mut length)];
-        let received = recvmsg(&self.0, &mut parts, &mut rights, flags)?.bytes;
+        // The length comes whole from whoever sends as we do.
+        match recvmsg(&self.0, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC)?.bytes {
+            LENGTH => {}
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            _ => return Err(ErrorKind::InvalidData.into()),
+        }
         let files = rights.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(files) => Some(files),
             _ => None,
         });
         let file = files.flatten().last().map(File::from);
-        match received {
-            LENGTH => Ok((u32::from_le_bytes(length), file)),
-            0 => Err(ErrorKind::UnexpectedEof.into()),
-            _ => Err(ErrorKind::InvalidData.into()),
+        let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+        if length > LIMIT {
+            return Err(ErrorKind::InvalidData.into());
         }
+        let mut bytes = vec![0; length];
+        let mut rest = &mut bytes[..];
+        while !rest.is_empty() {
+            self.wait(deadline)?;
+            match (&self.0).read(rest)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                read => rest = &mut rest[read..],
+            }
+        }
+        Ok(ChannelMessage { bytes, file })
     }
 
     /// Waits until a part of a message is there, or the other end is closed.

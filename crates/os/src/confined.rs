@@ -3,54 +3,42 @@
 use anyhow::{Context, Result};
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, Scope};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::privileges::{self, Capability};
 
 /// Limit of the address space, bytes: files are mapped, the largest of which have several
 /// gigabytes.
 const ADDRESSES: u64 = 64 << 30;
-/// Limit of open files.
-const FILES: u64 = 4096;
 /// Limit of processor time, seconds: whoever asks kills a helper that hangs, unless stopped itself.
 const PROCESSOR_SECONDS: u64 = 60;
 
-/// Makes the kernel kill this process when its parent exits, and forbids core dumps.
-///
-/// # Errors
-/// Returns the kernel's error; none is expected.
-pub fn end_with_parent() -> Result<()> {
-    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot end with the parent")?;
-    // A core dump could contain other users' data.
-    prctl::set_dumpable(false).context("cannot forbid core dumps")?;
-    let none = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-    none.context("cannot forbid core dumps")
-}
-
-/// Confines this process, which has one thread yet, to so much memory of its own and to the capabilities `kept`.
-/// Without any it opens no files either.
+/// Confines this process, which has one thread yet and ends with its parent, to so much memory of its own and to the
+/// capabilities `kept`. Without any it opens no files either.
 ///
 /// # Errors
 /// Returns the kernel's error.
 pub fn confine(data_bytes: u64, kept: &[&[Capability]]) -> Result<()> {
-    limit(Resource::RLIMIT_CPU, PROCESSOR_SECONDS)?;
-    limit(Resource::RLIMIT_FSIZE, 0)?;
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    limit(Resource::RLIMIT_NOFILE, hard.min(FILES))?;
-    end_with_parent()?;
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot end with the parent")?;
+    // A core dump could contain other users' data.
+    prctl::set_dumpable(false).context("cannot forbid core dumps")?;
     ignore_signals()?;
-    limit(Resource::RLIMIT_DATA, data_bytes)?;
-    limit(Resource::RLIMIT_AS, ADDRESSES)?;
+    for (resource, limit) in [
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_CPU, PROCESSOR_SECONDS),
+        (Resource::RLIMIT_FSIZE, 0),
+        (Resource::RLIMIT_DATA, data_bytes),
+        (Resource::RLIMIT_AS, ADDRESSES),
+    ] {
+        let limited = setrlimit(resource, limit, limit);
+        limited.with_context(|| format!("cannot limit {resource:?}"))?;
+    }
     privileges::keep_only(kept)?;
     if !kept.is_empty() {
         return Ok(());
     }
     open_nothing().context("cannot forbid opening files")
-}
-
-fn limit(resource: Resource, limit: u64) -> Result<()> {
-    setrlimit(resource, limit, limit).with_context(|| format!("cannot limit {resource:?}"))
 }
 
 /// Forbids opening files, TCP, and signals to other processes, as far as the kernel can.
@@ -78,10 +66,9 @@ pub fn ignore_signals() -> Result<()> {
         Signal::SIGTERM,
         Signal::SIGTSTP,
     ] {
-        let action = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
         // SAFETY: no handler is installed.
         #[allow(unsafe_code)]
-        unsafe { sigaction(ignored, &action) }.context("cannot ignore signals")?;
+        unsafe { signal(ignored, SigHandler::SigIgn) }.context("cannot ignore signals")?;
     }
     Ok(())
 }

@@ -83,17 +83,13 @@ fn is_trusted(place: &File, pid: u32) -> io::Result<bool> {
     // It may be unmounted, or the process sees only a part of its namespace.
     let device = mount.map_or_else(|| device(&found), |mount| mount.majmin.clone());
     let same = own.iter().find(|mount| mount.majmin == device);
-    Ok(same.map_or_else(|| KERNELS.contains(&device), is_roots))
+    Ok(same.map_or_else(|| *KERNELS == Some(device), is_roots))
 }
 
 fn described(file: impl AsFd) -> io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    Ok(statx(
-        file,
-        c"",
-        flags,
-        StatxFlags::INO | StatxFlags::MNT_ID,
-    )?)
+    let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+    Ok(statx(file, c"", flags, wanted)?)
 }
 
 /// The device of a file, as lists of mounts name it.
@@ -114,20 +110,10 @@ fn is_of_our_users(pid: u32) -> bool {
     theirs.is_ok_and(|theirs| own.is_ok_and(|own| own == theirs))
 }
 
-/// Devices of the kernel's internal in-memory file systems (memfd, shared memory), which are
-/// mounted nowhere.
-static KERNELS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let kinds = [
-        MFdFlags::MFD_CLOEXEC,
-        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_HUGETLB,
-    ];
-    let files = kinds
-        .into_iter()
-        .flat_map(|flags| memfd_create(c"device", flags));
-    files
-        .flat_map(described)
-        .map(|found| device(&found))
-        .collect()
+/// The device of the kernel's own in-memory file system (memfd, shared memory), which is mounted nowhere.
+static KERNELS: LazyLock<Option<String>> = LazyLock::new(|| {
+    let file = memfd_create(c"device", MFdFlags::MFD_CLOEXEC).ok()?;
+    Some(device(&described(file).ok()?))
 });
 
 /// The mounts in a list.
@@ -147,19 +133,16 @@ static OWN: Mutex<OwnMounts> = Mutex::new(None);
 
 /// The mounts in `own`, which are read again if polling their list tells that it has changed.
 fn current(own: &mut OwnMounts) -> io::Result<&[MountInfo]> {
-    let known = own.take().filter(|(list, _)| {
+    own.take_if(|(list, _)| {
         let mut changes = [PollFd::new(list.as_fd(), PollFlags::POLLPRI)];
-        poll(&mut changes, PollTimeout::ZERO) == Ok(0)
+        poll(&mut changes, PollTimeout::ZERO) != Ok(0)
     });
-    let known = match known {
-        Some(known) => known,
-        None => {
-            let list = File::open("/proc/self/mountinfo")?;
-            let mounts = mounts(&list)?;
-            (list, mounts)
-        }
-    };
-    Ok(&own.insert(known).1)
+    if own.is_none() {
+        let list = File::open("/proc/self/mountinfo")?;
+        let mounts = mounts(&list)?;
+        *own = Some((list, mounts));
+    }
+    Ok(own.as_ref().map_or(&[], |(_, mounts)| mounts))
 }
 
 #[cfg(test)]

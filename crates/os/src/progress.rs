@@ -46,19 +46,15 @@ pub struct Pass<'a> {
     /// Units between two updates.
     every: u64,
     done: Cell<u64>,
-    /// Number of units at the next update.
-    next: Cell<u64>,
 }
 
 impl<'a> Pass<'a> {
     /// Starts a pass over `total` units of `what`, such as `kernels`.
     pub fn begin(progress: &'a dyn ProgressDisplay, what: &'static str, total: u64) -> Self {
-        let every = (total / UPDATES).max(1);
         Self {
             progress: Some(progress).filter(|progress| progress.begin(what, total)),
-            every,
+            every: (total / UPDATES).max(1),
             done: Cell::new(0),
-            next: Cell::new(every),
         }
     }
 
@@ -69,13 +65,13 @@ impl<'a> Pass<'a> {
 
     /// Counts `units` as done, and updates the display like [`Self::step`].
     pub fn advance(&self, units: u64) {
-        let done = self.done.get().saturating_add(units);
+        let before = self.done.get();
+        let done = before.saturating_add(units);
         self.done.set(done);
-        if done >= self.next.get() {
-            self.next.set(done.saturating_add(self.every));
-            if let Some(progress) = self.progress {
-                progress.advance(done);
-            }
+        if let Some(progress) = self.progress
+            && before / self.every != done / self.every
+        {
+            progress.advance(done);
         }
     }
 }

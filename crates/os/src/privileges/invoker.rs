@@ -46,9 +46,9 @@ impl User {
             ]
         };
         let all = values(&root).into_iter().zip(values(&user));
-        let changed =
-            all.filter(|((name, of_root), _)| env::var_os(name).as_ref() == Some(of_root));
-        changed.map(|(_, of_user)| of_user).collect()
+        all.filter(|((name, of_root), _)| env::var_os(name).as_ref() == Some(of_root))
+            .map(|(_, of_user)| of_user)
+            .collect()
     }
 }
 

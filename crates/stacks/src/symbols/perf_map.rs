@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use super::demangle::{NAME_LIMIT, beginning};
-use gpuprobe_os::bounded::read_at;
 
 /// Maximum number of bytes read of a map.
 const LIMIT: u64 = 24 << 20;
@@ -54,8 +54,10 @@ impl PerfMap {
             *self = Self::default();
         }
         let begin = self.text.len() as u64;
-        let more = read_at(file, begin, size.min(LIMIT).saturating_sub(begin));
-        self.append(&more.unwrap_or_default());
+        let mut more = vec![0; size.min(LIMIT).saturating_sub(begin) as usize];
+        if file.read_exact_at(&mut more, begin).is_ok() {
+            self.append(&more);
+        }
     }
 
     /// Adds the complete lines of `more`.
