@@ -111,7 +111,7 @@ pub enum TensorMode {
 }
 
 /// Settings of a live session.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct TraceConfig {
     /// The processes to trace.
     pub target: Target,

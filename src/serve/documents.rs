@@ -1,13 +1,10 @@
 //! Documents of the event loop, each kept for a moment.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{Mutex, oneshot};
-
-use gpuprobe_views::metrics;
 
 /// How long a document is served to further clients.
 const KEPT_FOR: Duration = Duration::from_millis(500);
@@ -43,38 +40,14 @@ pub(crate) type Answer = Result<Vec<u8>, String>;
 pub(crate) struct DocumentRequest {
     /// The wanted document.
     pub(crate) document: ServedDocument,
-    answer: oneshot::Sender<Answer>,
-}
-
-impl DocumentRequest {
-    /// Answers it, without waiting for anything.
-    pub(crate) fn answer(self, answer: Answer) {
-        let _ = self.answer.send(answer);
-    }
-}
-
-/// A document, and its other form.
-#[derive(Clone, Debug)]
-struct Kept {
-    bytes: Bytes,
-    /// Metrics in the older text format, once a client has asked for it.
-    older: Option<Bytes>,
-    since: Instant,
-}
-
-impl Kept {
-    fn older(&mut self) -> &Bytes {
-        self.older.get_or_insert_with(|| {
-            let text = String::from_utf8_lossy(&self.bytes);
-            metrics::prometheus(&text).into()
-        })
-    }
+    /// Where its answer goes.
+    pub(crate) answer: oneshot::Sender<Answer>,
 }
 
 /// Asks for documents. Who asks for one that another is waiting for gets the same.
 pub(super) struct Documents {
     requests: Sender<DocumentRequest>,
-    kept: [Mutex<Option<Kept>>; DOCUMENTS],
+    kept: [Mutex<Option<(Instant, Bytes)>>; DOCUMENTS],
 }
 
 impl Documents {
@@ -86,39 +59,20 @@ impl Documents {
         }
     }
 
-    /// The bytes of `document`; of metrics, in the older text format with `older`. Whether the client stays
-    /// does not matter: the answer is for others, too.
-    pub(super) async fn get(
-        self: &Arc<Self>,
-        document: ServedDocument,
-        older: bool,
-    ) -> Result<Bytes, String> {
-        let this = Arc::clone(self);
-        let asking = tokio::spawn(async move {
-            let mut kept = this.kept[document as usize].lock().await;
-            let is_new = |kept: &Kept| kept.since.elapsed() <= KEPT_FOR;
-            let new = match kept.take().filter(is_new) {
-                Some(new) => new,
-                None => this.ask(document).await?,
-            };
-            let new = kept.insert(new);
-            Ok(match older {
-                false => new.bytes.clone(),
-                true => new.older().clone(),
-            })
-        });
-        asking.await.map_err(|error| error.to_string())?
-    }
-
-    async fn ask(&self, document: ServedDocument) -> Result<Kept, String> {
+    /// The bytes of `document`.
+    pub(super) async fn get(&self, document: ServedDocument) -> Result<Bytes, String> {
         let over = || "the session has ended".to_owned();
+        let mut kept = self.kept[document as usize].lock().await;
+        if let Some((since, bytes)) = &*kept
+            && since.elapsed() <= KEPT_FOR
+        {
+            return Ok(bytes.clone());
+        }
         let (answer, answered) = oneshot::channel();
         let request = DocumentRequest { document, answer };
         self.requests.send(request).await.map_err(|_| over())?;
-        Ok(Kept {
-            bytes: answered.await.map_err(|_| over())??.into(),
-            older: None,
-            since: Instant::now(),
-        })
+        let bytes: Bytes = answered.await.map_err(|_| over())??.into();
+        *kept = Some((Instant::now(), bytes.clone()));
+        Ok(bytes)
     }
 }

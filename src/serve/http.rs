@@ -1,18 +1,18 @@
 //! Requests and answers. The interface only reads.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
 use super::documents::{Documents, ServedDocument};
 use super::{Listen, ServeConfig};
-use gpuprobe_views::metrics::{OPENMETRICS, PROMETHEUS};
+use gpuprobe_views::metrics::{OPENMETRICS, PROMETHEUS, prometheus};
 
 /// Maximum time of a document; later, the client is told to come again.
 const DOCUMENT_WITHIN: Duration = Duration::from_secs(8);
@@ -44,7 +44,7 @@ type Refusal = (StatusCode, Option<String>);
 
 /// The answers to all requests.
 pub(super) struct Site {
-    documents: Arc<Documents>,
+    documents: Documents,
     token: Option<String>,
     is_loopback: bool,
 }
@@ -54,7 +54,7 @@ impl Site {
         let is_open = config.token.is_none() && config.tls.is_none();
         let is_ip = matches!(config.listen, Listen::Ip(_));
         Self {
-            documents: Arc::new(documents),
+            documents,
             token: config.token.clone(),
             is_loopback: is_ip && is_open && config.listen.is_local(),
         }
@@ -62,15 +62,15 @@ impl Site {
 
     /// The answer to a request, whose body is not read.
     pub(super) async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
-        let mut response = match self.content(request).await {
-            Ok((content, bytes)) => plain(StatusCode::OK, content, bytes),
+        let (status, content, bytes) = match self.content(request).await {
+            Ok((content, bytes)) => (StatusCode::OK, content, bytes),
             Err((status, why)) => {
                 let why = why.as_deref().or(status.canonical_reason());
                 let text = format!("{}\n", why.unwrap_or_default());
-                plain(status, TEXT, text.into())
+                (status, TEXT, text.into())
             }
         };
-        let of_status = match response.status() {
+        let of_status = match status {
             StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
             StatusCode::METHOD_NOT_ALLOWED => Some((header::ALLOW, "GET, HEAD")),
             StatusCode::SERVICE_UNAVAILABLE => Some((header::RETRY_AFTER, "1")),
@@ -78,10 +78,13 @@ impl Site {
         };
         let policy = "default-src 'none'; style-src 'unsafe-inline'";
         let of_all = [
+            (header::CONTENT_TYPE, content),
             (header::CACHE_CONTROL, "no-store"),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (header::CONTENT_SECURITY_POLICY, policy),
         ];
+        let mut response = Response::new(Full::new(bytes));
+        *response.status_mut() = status;
         for (name, value) in of_all.into_iter().chain(of_status) {
             let headers = response.headers_mut();
             headers.insert(name, HeaderValue::from_static(value));
@@ -109,25 +112,20 @@ impl Site {
         let Some(&(_, document, content)) = found else {
             return Ok((TEXT, Bytes::from_static(b"alive\n")));
         };
-        let older = document == ServedDocument::Metrics && !takes_openmetrics(request);
         let within = match document {
             ServedDocument::Ready => READY_WITHIN,
             _ => DOCUMENT_WITHIN,
         };
-        let got = timeout(within, self.documents.get(document, older)).await;
+        let got = timeout(within, self.documents.get(document)).await;
         let unavailable = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
         let got = got.map_err(|_| unavailable(None))?;
         let bytes = got.map_err(|why| unavailable(Some(why)))?;
-        Ok((if older { PROMETHEUS } else { content }, bytes))
+        if document == ServedDocument::Metrics && !takes_openmetrics(request) {
+            let older = prometheus(&String::from_utf8_lossy(&bytes));
+            return Ok((PROMETHEUS, older.into()));
+        }
+        Ok((content, bytes))
     }
-}
-
-fn plain(status: StatusCode, content: &'static str, bytes: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(bytes));
-    *response.status_mut() = status;
-    let content = HeaderValue::from_static(content);
-    response.headers_mut().insert(header::CONTENT_TYPE, content);
-    response
 }
 
 /// Whether the client takes the format of `OpenMetrics`.
@@ -155,11 +153,10 @@ fn names_this_host<B>(request: &Request<B>) -> bool {
     let Some(host) = host.and_then(|value| value.to_str().ok()) else {
         return true;
     };
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
+    host.parse::<Authority>().is_ok_and(|authority| {
+        let name = authority.host().trim_matches(['[', ']']);
+        name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
+    })
 }
 
 #[cfg(test)]

@@ -4,13 +4,12 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 
@@ -65,30 +64,6 @@ impl Listen {
             Self::Unix(_) => true,
         }
     }
-
-    /// Opens the listening socket, non-blocking.
-    ///
-    /// # Errors
-    /// Returns an error if the address is in use, or the system refuses it.
-    pub fn bind(&self) -> Result<BoundSocket> {
-        let bound = match self {
-            Self::Ip(address) => StdTcpListener::bind(address).and_then(|listener| {
-                listener.set_nonblocking(true)?;
-                Ok((Self::Ip(listener.local_addr()?), OwnedFd::from(listener)))
-            }),
-            Self::Unix(path) => bind_path(path).map(|socket| (self.clone(), socket)),
-        };
-        let (address, socket) = bound.with_context(|| format!("cannot listen on {self}"))?;
-        Ok(BoundSocket { socket, address })
-    }
-}
-
-fn bind_path(path: &Path) -> io::Result<OwnedFd> {
-    remove_stale(path)?;
-    let listener = StdUnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener.into())
 }
 
 /// Removes a socket that nobody listens on any more.
@@ -99,36 +74,6 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         fs::remove_file(path)?;
     }
     Ok(())
-}
-
-/// A listening socket. The file of a Unix socket is removed when this is dropped.
-#[derive(Debug)]
-pub struct BoundSocket {
-    socket: OwnedFd,
-    /// Its address, with the port that was chosen.
-    pub address: Listen,
-}
-
-impl BoundSocket {
-    /// The same socket in the event loop that runs here; dropping it does not remove the file.
-    ///
-    /// # Errors
-    /// Returns the system's error if too many files are open.
-    pub(super) fn listener(&self) -> io::Result<Listener> {
-        let socket = self.socket.try_clone()?;
-        Ok(match self.address {
-            Listen::Ip(_) => Listener::Ip(TcpListener::from_std(socket.into())?),
-            Listen::Unix(_) => Listener::Unix(UnixListener::from_std(socket.into())?),
-        })
-    }
-}
-
-impl Drop for BoundSocket {
-    fn drop(&mut self) {
-        if let Listen::Unix(path) = &self.address {
-            let _ = fs::remove_file(path);
-        }
-    }
 }
 
 /// Bytes in both directions.
@@ -145,6 +90,24 @@ pub(super) enum Listener {
 }
 
 impl Listener {
+    /// Listens in the event loop of this thread. Returns the address, too, with the port that was chosen.
+    pub(super) fn bind(listen: &Listen) -> io::Result<(Self, Listen)> {
+        Ok(match listen {
+            Listen::Ip(address) => {
+                let listener = StdTcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let address = Listen::Ip(listener.local_addr()?);
+                (Self::Ip(TcpListener::from_std(listener)?), address)
+            }
+            Listen::Unix(path) => {
+                remove_stale(path)?;
+                let listener = UnixListener::bind(path)?;
+                fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
+                (Self::Unix(listener), listen.clone())
+            }
+        })
+    }
+
     /// The next connection.
     pub(super) async fn accept(&self) -> io::Result<Box<dyn ByteStream>> {
         Ok(match self {
@@ -222,23 +185,22 @@ mod tests {
         assert!(check_access(&Listen::default(), false, false, false).is_ok());
     }
 
-    #[test]
-    fn a_socket_is_removed_when_nobody_listens() {
+    #[tokio::test]
+    async fn a_socket_is_removed_when_nobody_listens() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("socket");
         let listen = Listen::Unix(path.clone());
-        let bound = listen.bind().unwrap();
+        let bound = Listener::bind(&listen).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, SOCKET_MODE);
         // In use.
-        assert!(listen.bind().is_err());
+        assert!(Listener::bind(&listen).is_err());
         drop(bound);
-        assert!(!path.exists());
-        drop(StdUnixListener::bind(&path).unwrap());
-        drop(listen.bind().unwrap());
+        drop(Listener::bind(&listen).unwrap());
         // Not ours to remove.
+        fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
-        assert!(listen.bind().is_err());
+        assert!(Listener::bind(&listen).is_err());
         assert!(path.exists());
     }
 }

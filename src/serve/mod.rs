@@ -10,8 +10,10 @@ mod http;
 pub(crate) mod listen;
 pub(crate) mod tls;
 #[cfg(any(test, fuzzing))]
+#[path = "../../fuzz/entry/requests.rs"]
 pub mod untrusted;
 
+use std::fs;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use gpuprobe_os::privileges;
 use gpuprobe_report::metrics::MetricLimits;
-use nix::libc;
+use rustix::process::setpriority_process;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::{Instant, sleep_until};
@@ -28,14 +30,13 @@ use tokio_rustls::TlsAcceptor;
 use documents::Documents;
 pub(crate) use documents::{Answer, DocumentRequest, ServedDocument};
 use http::Site;
-use listen::BoundSocket;
 pub use listen::Listen;
 use listen::Listener;
 
 /// Niceness: tracing comes first.
 const NICE: i32 = 10;
 
-/// Settings of `gpuprobe serve`.
+/// Settings of `gpuprobe serve`. They contain secrets.
 #[derive(Clone)]
 pub struct ServeConfig {
     /// The address to listen on.
@@ -48,51 +49,43 @@ pub struct ServeConfig {
     pub limits: MetricLimits,
 }
 
-impl std::fmt::Debug for ServeConfig {
-    /// Without secrets.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServeConfig")
-            .field("listen", &self.listen)
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The HTTP thread, seen from the event loop.
 pub(crate) struct Serving {
     requests: Receiver<DocumentRequest>,
-    /// Kept to remove the file of a Unix socket in the end.
-    socket: BoundSocket,
+    address: Listen,
     has_tls: bool,
     /// When the next request is looked at.
     not_before: Instant,
 }
 
 impl Serving {
-    /// Starts the thread, which ends with the process.
+    /// Listens, and starts the thread, which ends with the process.
     ///
     /// # Errors
-    /// Returns an error if the thread or its event loop cannot be started.
-    pub(crate) fn start(config: &ServeConfig, socket: BoundSocket) -> Result<Self> {
+    /// Returns an error if the address is in use or refused, or the thread or its event loop cannot be started.
+    pub(crate) fn start(config: &ServeConfig) -> Result<Self> {
         let (sender, requests) = channel(1);
         let site = Arc::new(Site::new(config, Documents::new(sender)));
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the event loop of HTTP")?;
-        let listener = {
+        let bound = {
             let _inside = runtime.enter();
-            socket.listener()?
+            Listener::bind(&config.listen)
         };
+        let (listener, address) =
+            bound.with_context(|| format!("cannot listen on {}", config.listen))?;
         let tls = config.tls.clone();
         let named = thread::Builder::new().name("gpuprobe-serve".to_owned());
         let thread = named.spawn(move || {
             privileges::keep_only_here(&[]);
-            yield_to_tracing();
+            // Of this thread only, on Linux.
+            let _ = setpriority_process(None, NICE);
             runtime.block_on(connections::accept(listener, tls, site));
         });
         thread.context("cannot start the thread of HTTP")?;
         Ok(Self {
             requests,
-            socket,
+            address,
             has_tls: config.tls.is_some(),
             not_before: Instant::now(),
         })
@@ -100,7 +93,7 @@ impl Serving {
 
     /// Where it can be reached.
     pub(crate) fn url(&self) -> String {
-        match (&self.socket.address, self.has_tls) {
+        match (&self.address, self.has_tls) {
             (address @ Listen::Unix(_), _) => address.to_string(),
             (address, true) => format!("https://{address}/"),
             (address, false) => format!("http://{address}/"),
@@ -119,11 +112,10 @@ impl Serving {
     }
 }
 
-/// Lowers the priority of this thread.
-fn yield_to_tracing() {
-    // SAFETY: changes the scheduling of this thread only, which is what 0 stands for on Linux.
-    #[allow(unsafe_code)]
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Listen::Unix(path) = &self.address {
+            let _ = fs::remove_file(path);
+        }
     }
 }

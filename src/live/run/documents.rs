@@ -10,7 +10,6 @@ use super::reading::Reading;
 use super::snapshot::Snapshots;
 use crate::live::announce;
 use crate::live::own_use::own_use;
-use crate::serve::listen::BoundSocket;
 use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, Serving};
 use gpuprobe_model::clock;
 use gpuprobe_report::metrics::Metrics;
@@ -49,10 +48,10 @@ impl Served {
     ///
     /// # Errors
     /// Returns an error if it cannot be started.
-    pub(super) fn start(config: &ServeConfig, socket: BoundSocket) -> Result<Self> {
+    pub(super) fn start(config: &ServeConfig) -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Ok(Self {
-            serving: Serving::start(config, socket)?,
+            serving: Serving::start(config)?,
             metrics: Metrics::new(config.limits),
             newest: None,
             start: now.unwrap_or_default(),
@@ -71,7 +70,8 @@ impl Served {
     ) -> Result<()> {
         let begun = Instant::now();
         let answer = self.document(request.document, reading, snapshots)?;
-        request.answer(answer);
+        // The client may be gone.
+        let _ = request.answer.send(answer);
         let pause = begun.elapsed() * SHARE;
         self.serving.pause(pause.min(LONGEST_PAUSE));
         Ok(())

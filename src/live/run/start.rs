@@ -43,8 +43,7 @@ impl<'a> Run<'a> {
         let profiles = Outputs::open(&config.profiles, None)?;
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
         let processes = processes(&config.target)?;
-        let listen = config.serve.as_ref().map(|serve| serve.listen.bind());
-        let socket = listen.transpose()?;
+        let served = config.serve.as_ref().map(Served::start).transpose()?;
         // The helpers start while the BPF programs are loaded.
         let (files, memory) = (
             FileReader::new(HelperHost::Process),
@@ -57,9 +56,6 @@ impl<'a> Run<'a> {
         let hooks = config.advanced.on_oom.clone();
         let hooks = hooks.map(|command| Hooks::start(command, config.advanced.as_root));
         let hooks = hooks.transpose()?;
-        let served = config.serve.as_ref().zip(socket);
-        let served = served.map(|(config, socket)| Served::start(config, socket));
-        let served = served.transpose()?;
         let (orders, receiver) = mpsc::channel();
         let recorder = recorder::open(config, clock)?;
         let mut sink = sink(config, recorder, &files, &memory, orders.clone())?;
