@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::budget::Budget;
-use super::identity::{self, Cgroups, Users};
+use super::identity::{self, Users};
 use super::nvml::Nvml;
 use gpuprobe_engine::AddressKind;
 use gpuprobe_engine::HostInfo;
@@ -19,12 +19,10 @@ use gpuprobe_stacks::symbols::HostFiles;
 const MAPS_FOR: Duration = Duration::from_secs(1);
 
 /// Host info of the running system.
-#[derive(Debug)]
 pub struct ProcFs {
     /// NVML; `None` if it cannot be loaded.
     pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, Maps>>,
-    cgroups: RefCell<Cgroups>,
     users: RefCell<Users>,
     /// The executables and libraries of processes.
     files: RefCell<HostFiles>,
@@ -73,7 +71,6 @@ impl ProcFs {
         Self {
             nvml: Nvml::open(),
             maps: RefCell::default(),
-            cgroups: RefCell::default(),
             users: RefCell::default(),
             files: RefCell::new(HostFiles::new(reader)),
             processes,
@@ -90,10 +87,9 @@ impl HostInfo for ProcFs {
     fn identity(&self, task: &Task) -> Identity {
         // PID reuse or exec: cached files are of another program.
         self.files.borrow_mut().forget(task.pid);
-        let mut cgroups = self.cgroups.borrow_mut();
         let mut users = self.users.borrow_mut();
         let nvml = self.nvml.as_ref();
-        identity::of(task, nvml, &mut cgroups, &mut users, &self.processes)
+        identity::of(task, nvml, &mut users, &self.processes)
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {

@@ -3,13 +3,13 @@
 mod cgroups;
 
 use std::collections::HashMap;
-use std::sync::Once;
+use std::path::Path;
 
 use nix::unistd::User;
+use procfs::{FromBufRead, ProcessCGroup, ProcessCGroups};
 
 use super::gpus;
 use super::nvml::{Gpu, Nvml};
-pub use cgroups::Cgroups;
 use gpuprobe_model::container::container_in;
 use gpuprobe_model::event::{MAX_DEVICES, Task};
 use gpuprobe_model::identity::DeviceIdentity;
@@ -24,12 +24,11 @@ const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"];
 pub fn of(
     task: &Task,
     nvml: Option<&Nvml>,
-    cgroups: &mut Cgroups,
     users: &mut Users,
     processes: &ProcessReader,
 ) -> Identity {
     let pid = task.pid;
-    let cgroup = cgroup(pid).or_else(|| cgroups.path_of(task.cgroup));
+    let cgroup = cgroup(pid).or_else(|| cgroups::path_of(task.cgroup));
     let all_gpus = nvml.map_or(&[][..], |nvml| &nvml.gpus);
     let minors: Vec<_> = all_gpus.iter().filter_map(|gpu| gpu.minor).collect();
     let facts = processes.facts(pid, &VARIABLES, &minors);
@@ -41,8 +40,12 @@ pub fn of(
     let visible = variable("CUDA_VISIBLE_DEVICES");
     let by_bus = variable("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID");
     let devices = |nvml: &Nvml| {
-        let reachable = reachable(&nvml.gpus, &facts.gpus);
-        devices(&reachable, visible.as_deref(), by_bus, nvml)
+        let gpus = reachable(&nvml.gpus, &facts.gpus);
+        // By default CUDA orders the devices by speed, which is known only if all are of one model.
+        let mut pairs = gpus.windows(2);
+        let in_order = by_bus || pairs.all(|pair| pair[0].name == pair[1].name);
+        let parent_of = |uuid: &str| nvml.parent_of(uuid);
+        choose(&gpus, visible.as_deref(), in_order, parent_of)
     };
     Identity {
         user: users.name(task.uid),
@@ -86,40 +89,21 @@ fn cgroup(pid: u32) -> Option<String> {
     cgroup_in(&proc::short(pid, "cgroup").ok()?)
 }
 
-/// The same for the text of `/proc/PID/cgroup`: lines of hierarchy, controllers and path.
+/// The same for the text of `/proc/PID/cgroup`.
 fn cgroup_in(lines: &str) -> Option<String> {
-    let groups: Vec<Vec<_>> = lines
-        .lines()
-        .map(|line| line.splitn(3, ':').collect())
-        .collect();
-    let path_where = |is_wanted: fn(&str, &str) -> bool| {
-        groups.iter().find_map(|group| match group[..] {
-            [hierarchy, controllers, path] if is_wanted(hierarchy, controllers) => Some(path),
-            _ => None,
-        })
+    let groups = ProcessCGroups::from_buf_read(lines.as_bytes()).ok()?.0;
+    let path_where = |is_wanted: fn(&&ProcessCGroup) -> bool| {
+        let group = groups.iter().find(is_wanted);
+        group.map(|group| &group.pathname)
     };
-    let unified = path_where(|hierarchy, _| hierarchy == "0");
-    let of_memory = path_where(|_, controllers| controllers.split(',').any(|c| c == "memory"));
+    let unified = path_where(|group| group.hierarchy == 0);
+    let of_memory = path_where(|group| group.controllers.iter().any(|c| c == "memory"));
     let inner = unified.filter(|path| *path != "/");
-    inner.or(of_memory).or(unified).map(str::to_owned)
+    inner.or(of_memory).or(unified).cloned()
 }
 
 /// Maximum length of a device name: `MIG-GPU-`, a UUID, and two numbers.
 const MAX_NAME: usize = 96;
-
-/// The GPUs of a process in the order in which CUDA numbers them.
-fn devices(
-    reachable: &[Gpu],
-    visible: Option<&str>,
-    by_bus: bool,
-    nvml: &Nvml,
-) -> Vec<DeviceIdentity> {
-    // By default CUDA orders the devices by speed, which is known only if all are of one model.
-    let mut pairs = reachable.windows(2);
-    let alike = pairs.all(|pair| pair[0].name == pair[1].name);
-    let parent_of = |uuid: &str| nvml.parent_of(uuid);
-    choose(reachable, visible, by_bus || alike, parent_of)
-}
 
 /// The GPUs with device nodes in the process's root: a container may have some only.
 fn reachable(gpus: &[Gpu], minors: &[u32]) -> Vec<Gpu> {
@@ -162,16 +146,8 @@ fn choose(
             gpus.iter().find(named).map(known)
         }
     };
-    let mut words = visible.split(',');
-    let most = usize::from(MAX_DEVICES);
-    let devices = words.clone().take(most).map_while(device).collect();
-    if words.nth(most).is_some() {
-        static SAID: Once = Once::new();
-        SAID.call_once(|| {
-            tracing::warn!("CUDA_VISIBLE_DEVICES: only the first {MAX_DEVICES} devices are used");
-        });
-    }
-    devices
+    let words = visible.split(',').take(usize::from(MAX_DEVICES));
+    words.map_while(device).collect()
 }
 
 /// Mount point of the cgroup hierarchies: the one of version 2, or a folder for each.
@@ -180,16 +156,16 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// Whether `cgroup` is `path` or below it; `path` may include the mount point.
 pub fn is_within(cgroup: &str, path: &str) -> bool {
     let below = |path: &str| {
-        let (cgroup, path) = (cgroup.trim_matches('/'), path.trim_matches('/'));
-        let rest = cgroup.strip_prefix(path);
-        path.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let path = Path::new("/").join(path.trim_matches('/'));
+        Path::new(cgroup).starts_with(path)
     };
-    let Some(mounted) = path.strip_prefix(CGROUPS) else {
-        return below(path);
-    };
-    let mounted = mounted.trim_matches('/');
-    let hierarchy = mounted.split_once('/');
-    below(mounted) || hierarchy.is_some_and(|(_, path)| below(path))
+    match path.strip_prefix(CGROUPS) {
+        None => below(path),
+        Some(path) => {
+            let hierarchy = path.trim_matches('/').split_once('/');
+            below(path) || hierarchy.is_some_and(|(_, path)| below(path))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -32,12 +32,6 @@ pub struct Nvml {
     pub gpus: Vec<Gpu>,
 }
 
-impl std::fmt::Debug for Nvml {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Nvml").field("gpus", &self.gpus).finish()
-    }
-}
-
 impl Nvml {
     /// Loads NVML; `None` if it is not installed or finds no driver.
     pub fn open() -> Option<Self> {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::{FileId, LibraryId, LibraryRole, MappedLibrary};
@@ -53,31 +53,10 @@ impl Mapped {
     /// Returns an error if it cannot be opened, or its path is that of another file by now.
     /// [`gpuprobe_os::mounts::is_foreign`] is true of the cause if another user serves the file system.
     pub fn open(&self) -> anyhow::Result<MappedLibrary> {
-        let path = &self.path;
-        match open_mapped(self.pid, self.range) {
-            Ok(file) => MappedLibrary::of(file, path, self.role),
-            // /proc/PID/map_files takes CAP_SYS_ADMIN; the path takes no capability for the process.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let own = || self.open_by(path);
-                own().or_else(|_| self.open_by(&self.in_root()))
-            }
-            Err(error) => Err(error).with_context(|| format!("cannot open {}", path.display())),
-        }
-    }
-
-    fn in_root(&self) -> PathBuf {
-        let relative = self.path.strip_prefix("/").unwrap_or(&self.path);
-        let pid = self.pid.to_string();
-        Path::new("/proc").join(pid).join("root").join(relative)
-    }
-
-    fn open_by(&self, openable: &Path) -> anyhow::Result<MappedLibrary> {
-        let library = MappedLibrary::open(openable, &self.path, self.role)?;
-        // The plain path may lead to another file: in another mount namespace, or a newer one.
-        if openable == self.path && self.id != library.id {
-            bail!("{} has been replaced", self.path.display());
-        }
-        Ok(library)
+        let FileId { device, inode } = self.id;
+        let file = open_mapped(self.pid, self.range, (device, inode), &self.path);
+        let file = file.with_context(|| format!("cannot open {}", self.path.display()))?;
+        MappedLibrary::of(file, &self.path, self.role)
     }
 }
 
@@ -93,7 +72,7 @@ pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
 }
 
 fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
-    let path = map.path().filter(|_| map.is_code)?;
+    let path = map.path_without_mark().filter(|_| map.is_code)?;
     Some(Mapped {
         id: FileId {
             device: map.device,
@@ -131,11 +110,6 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// Whether the process runs: it is no zombie.
-fn runs(stat: &Stat) -> bool {
-    !matches!(stat.state, 'Z' | 'X')
-}
-
 /// A process told apart from others with the same id (PID reuse) by its start time.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessHandle {
@@ -167,14 +141,7 @@ impl ProcessHandle {
 
     /// Whether it is running; true if that cannot be read.
     pub fn is_alive(&self) -> bool {
-        self.lives_by(&proc::stat(self.pid))
-    }
-
-    fn lives_by(&self, read: &io::Result<Stat>) -> bool {
-        match read {
-            Ok(stat) => stat.starttime == self.start_ticks && runs(stat),
-            Err(error) => !proc::is_gone(error),
-        }
+        is_running(self.pid, |stat| stat.starttime == self.start_ticks)
     }
 }
 
@@ -198,8 +165,12 @@ pub fn task_of(pid: u32) -> io::Result<Task> {
 
 /// Whether a process with this id is running; true if that cannot be read.
 pub fn is_alive(pid: u32) -> bool {
+    is_running(pid, |_| true)
+}
+
+fn is_running(pid: u32, is_it: impl FnOnce(&Stat) -> bool) -> bool {
     match proc::stat(pid) {
-        Ok(stat) => runs(&stat),
+        Ok(stat) => !matches!(stat.state, 'Z' | 'X') && is_it(&stat),
         Err(error) => !proc::is_gone(&error),
     }
 }
@@ -207,6 +178,8 @@ pub fn is_alive(pid: u32) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     #[test]
@@ -225,12 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_cannot_be_read_is_alive() {
-        let handle = ProcessHandle::of(std::process::id()).unwrap();
-        let failed = |number| handle.lives_by(&Err(io::Error::from_raw_os_error(number)));
+    fn a_process_that_cannot_be_read_is_not_gone() {
+        let is_gone = |error: Errno| proc::is_gone(&error.into());
         assert!(
-            failed(nix::libc::EMFILE) && failed(nix::libc::ENOMEM) && failed(nix::libc::EACCES)
+            ![Errno::EMFILE, Errno::ENOMEM, Errno::EACCES]
+                .into_iter()
+                .any(is_gone)
         );
-        assert!(!failed(nix::libc::ENOENT) && !failed(nix::libc::ESRCH));
+        assert!([Errno::ENOENT, Errno::ESRCH].into_iter().all(is_gone));
     }
 }

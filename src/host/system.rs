@@ -13,9 +13,6 @@ const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
     "/usr/lib",
-    "/lib/x86_64-linux-gnu",
-    "/lib64",
-    "/lib",
     "/usr/local/nvidia/lib64",
     "/usr/local/nvidia/lib",
     "/usr/local/cuda/compat",
@@ -48,7 +45,7 @@ pub fn libraries() -> Vec<MappedLibrary> {
     opened.filter(|library| seen.insert(library.id)).collect()
 }
 
-fn library_folders() -> Vec<PathBuf> {
+pub(super) fn library_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = LIBRARY_FOLDERS.iter().map(PathBuf::from).collect();
     let mut lists = vec![PathBuf::from("/etc/ld.so.conf")];
     let more = fs::read_dir("/etc/ld.so.conf.d").into_iter().flatten();

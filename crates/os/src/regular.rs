@@ -2,7 +2,7 @@
 //! left untouched.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -13,21 +13,13 @@ use nix::sys::statfs::{self, FsType, fstatfs};
 use crate::mounts;
 use crate::proc;
 
-/// Virtual file systems, and huge pages. They contain no code, and opening or reading a file there may consume data
-/// (`kmsg`, `trace_pipe`) or use the privileges of the reader.
+/// File systems of the kernel where opening or reading a file may consume data (`kmsg`, `trace_pipe`) or use the
+/// privileges of the reader; and huge pages: one that such a file has lost cannot be repaired in the mapping.
 const MADE_UP: &[FsType] = &[
     statfs::PROC_SUPER_MAGIC,
     statfs::SYSFS_MAGIC,
     statfs::DEBUGFS_MAGIC,
     statfs::TRACEFS_MAGIC,
-    statfs::SECURITYFS_MAGIC,
-    statfs::SELINUX_MAGIC,
-    statfs::SMACK_MAGIC,
-    statfs::CGROUP_SUPER_MAGIC,
-    statfs::CGROUP2_SUPER_MAGIC,
-    statfs::BPF_FS_MAGIC,
-    statfs::RDTGROUP_SUPER_MAGIC,
-    // A page that such a file has lost cannot be repaired in the mapping.
     statfs::HUGETLBFS_MAGIC,
 ];
 
@@ -39,7 +31,7 @@ const MADE_UP: &[FsType] = &[
 /// Returns the system's error if the file cannot be opened, `WouldBlock` if another process holds a
 /// lease on it, or an error of kind `Other` if it is not a regular file on a disk file system.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    reopen(&find(path)?, std::process::id())
+    reopen(&find(path, OFlag::empty())?, std::process::id())
 }
 
 /// As [`open_regular`], for files named by the user: untrusted file systems are allowed, since they
@@ -48,17 +40,37 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Returns the errors of [`open_regular`].
 pub fn open_input(path: &Path) -> io::Result<File> {
-    open_found(&find(path)?)
+    open_found(&find(path, OFlag::empty())?)
 }
 
-/// Opens the file that process `pid` has mapped in this address range, even if it was deleted or
-/// replaced, with the checks of [`open_regular`].
+/// Opens the file that process `pid` has mapped in this address range, even if it was deleted or replaced, with the
+/// checks of [`open_regular`]. Without `CAP_CHECKPOINT_RESTORE`, which that takes, opens the file at `path`, as the
+/// process sees it, if that has the device and the inode of the mapping.
 ///
 /// # Errors
-/// Returns the errors of [`open_regular`].
-pub fn open_mapped(pid: u32, (start, end): (u64, u64)) -> io::Result<File> {
-    let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    reopen(&find(link.as_ref())?, pid)
+/// Returns the errors of [`open_regular`], or `NotFound` if another file is at the path.
+pub fn open_mapped(
+    pid: u32,
+    (start, end): (u64, u64),
+    file: (u64, u64),
+    path: &Path,
+) -> io::Result<File> {
+    match open_link(pid, &format!("map_files/{start:x}-{end:x}")) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => open_by_path(pid, file, path),
+        opened => opened,
+    }
+}
+
+fn open_by_path(pid: u32, (device, inode): (u64, u64), path: &Path) -> io::Result<File> {
+    let file = open_regular_in_root(pid, path)?;
+    let metadata = file.metadata()?;
+    // btrfs and overlayfs have anonymous device numbers (major 0) per file, which maps and stat report differently.
+    let is_device =
+        metadata.dev() == device || [metadata.dev(), device].map(nix::sys::stat::major) == [0, 0];
+    match is_device && metadata.ino() == inode {
+        true => Ok(file),
+        false => Err(ErrorKind::NotFound.into()),
+    }
 }
 
 /// Opens the executable of process `pid`, with the checks of [`open_regular`].
@@ -66,33 +78,26 @@ pub fn open_mapped(pid: u32, (start, end): (u64, u64)) -> io::Result<File> {
 /// # Errors
 /// Returns the errors of [`open_regular`].
 pub fn open_program(pid: u32) -> io::Result<File> {
-    reopen(&find(format!("/proc/{pid}/exe").as_ref())?, pid)
+    open_link(pid, "exe")
 }
 
-fn find(path: &Path) -> io::Result<File> {
+fn open_link(pid: u32, name: &str) -> io::Result<File> {
+    let found = find(format!("/proc/{pid}/{name}").as_ref(), OFlag::empty())?;
+    reopen(&found, pid)
+}
+
+fn find(path: &Path, flags: OFlag) -> io::Result<File> {
+    let flags = OFlag::O_PATH | flags;
     let mut options = File::options();
-    options.read(true).custom_flags(OFlag::O_PATH.bits());
-    options.open(path)
+    options.read(true).custom_flags(flags.bits()).open(path)
 }
-
-/// Maximum size of a text file that is read whole.
-const MAX_TEXT: u64 = 256 << 20;
 
 /// Reads the regular text file `path`, which the user has named.
 ///
 /// # Errors
-/// Returns the errors of [`open_input`], `FileTooLarge` for more than 256 MiB, or `InvalidData` if
-/// it is not UTF-8.
+/// Returns the errors of [`open_input`], or `InvalidData` if it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    open_input(path)?
-        .take(MAX_TEXT + 1)
-        .read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_TEXT {
-        let why = "it has more than 256 MiB";
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
-    }
-    Ok(text)
+    io::read_to_string(open_input(path)?)
 }
 
 /// Opens `path` as seen by process `pid`, with the checks of [`open_regular`]: symbolic links are
@@ -119,9 +124,7 @@ fn find_beneath(root: &File, path: &Path, flags: OFlag) -> io::Result<File> {
 /// # Errors
 /// Returns the system's error if it cannot be opened or is not a directory.
 pub fn open_folder(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    let mut options = File::options();
-    options.read(true).custom_flags(flags.bits()).open(path)
+    find(path, OFlag::O_DIRECTORY)
 }
 
 /// Opens `path` as seen by process `pid` with the root directory `root`, with the checks of
@@ -148,7 +151,7 @@ pub fn open_own_in_root(pid: u32, path: &Path) -> io::Result<File> {
     let users = [0, status.ruid, status.euid, status.suid, status.fuid];
     if !users.contains(&owner) {
         let why = format!("it belongs to user {owner}, not to the process's");
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        return Err(io::Error::new(ErrorKind::PermissionDenied, why));
     }
     Ok(file)
 }
@@ -230,19 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("text");
-        fs::write(&path, "text").unwrap();
-        assert_eq!(read_text(&path).unwrap(), "text");
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(1 << 40)
-            .unwrap();
-        let error = read_text(&path).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    fn a_device_is_no_text() {
         let error = read_text(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(error.to_string(), "it is no regular file");
     }
@@ -260,9 +251,27 @@ mod tests {
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(4_241), None).unwrap();
             let error = open(&file).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         }
         assert!(open_own_in_root(u32::MAX, &file).is_err());
+    }
+
+    #[test]
+    fn a_file_opened_by_its_path_is_the_one_that_is_mapped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libx.so");
+        fs::write(&path, b"text").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        let is_opened = |device, inode, name: &str| {
+            let path = folder.path().join(name);
+            open_by_path(std::process::id(), (device, inode), &path).is_ok()
+        };
+        let other = nix::sys::stat::makedev(nix::sys::stat::major(device) + 1, 0);
+        assert!(is_opened(device, inode, "libx.so"));
+        assert!(!is_opened(device, inode + 1, "libx.so"), "another file");
+        assert!(!is_opened(other, inode, "libx.so"), "another device");
+        assert!(!is_opened(device, inode, "none"));
     }
 
     #[test]
@@ -284,7 +293,7 @@ mod tests {
         };
         assert_eq!(leases, 0);
         for opened in both(&leased) {
-            assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            assert_eq!(opened.unwrap_err().kind(), ErrorKind::WouldBlock);
         }
         assert!(begin.elapsed() < Duration::from_secs(10));
     }
@@ -298,7 +307,8 @@ mod tests {
             return;
         };
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let error = open_regular(Path::new(&path)).unwrap_err();
+        assert!(open_regular(Path::new(&path)).is_err());
+        let error = open_input(Path::new(&path)).unwrap_err();
         assert_eq!(error.to_string(), "it is no file of a disk");
     }
 }

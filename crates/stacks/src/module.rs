@@ -2,7 +2,6 @@
 //! deleted.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -11,7 +10,7 @@ use super::helper::{FileReader, NumberedFile};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;
-use gpuprobe_os::regular::{open_mapped, open_regular_in_root};
+use gpuprobe_os::regular::open_mapped;
 
 /// A file with mapped code.
 #[derive(Clone, Debug)]
@@ -99,29 +98,12 @@ fn contents(file: &File) -> Option<(u64, i64, i64)> {
 /// Opens a file that process `pid` has mapped.
 pub(super) fn open(pid: u32, map: &Mapping<'_>) -> Option<File> {
     let path = map.path_without_mark()?;
-    let opened = open_mapped(pid, (map.start, map.end)).or_else(|error| match error.kind() {
-        // /proc/PID/map_files also reaches a deleted file, but takes CAP_SYS_ADMIN.
-        ErrorKind::PermissionDenied => open_by_path(pid, map),
-        _ => Err(error),
-    });
+    let (range, file) = ((map.start, map.end), (map.device, map.inode));
+    let opened = open_mapped(pid, range, file, path);
     if opened.as_ref().is_err_and(mounts::is_foreign) {
         mounts::say_foreign(path);
     }
     opened.ok()
-}
-
-fn open_by_path(pid: u32, map: &Mapping<'_>) -> io::Result<File> {
-    let path = map.path_without_mark().ok_or(ErrorKind::NotFound)?;
-    let file = open_regular_in_root(pid, path)?;
-    let metadata = file.metadata()?;
-    // btrfs and overlayfs have anonymous device numbers (major 0) per file, which maps and stat report
-    // differently.
-    let is_device = metadata.dev() == map.device
-        || [metadata.dev(), map.device].map(nix::sys::stat::major) == [0, 0];
-    let is_it = is_device && metadata.ino() == map.inode;
-    is_it
-        .then_some(file)
-        .ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 #[cfg(test)]
@@ -153,28 +135,5 @@ mod tests {
         assert!(!found.is_current());
         let absent = module(&folder.path().join("none"));
         assert!(absent.file().is_none() && absent.headers().is_err() && !absent.is_current());
-    }
-
-    #[test]
-    fn a_file_opened_by_its_path_is_the_one_that_is_mapped() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("libx.so");
-        std::fs::write(&path, b"text").unwrap();
-        let metadata = std::fs::metadata(&path).unwrap();
-        let (device, inode) = (metadata.dev(), metadata.ino());
-        let [major, minor] = [nix::sys::stat::major(device), nix::sys::stat::minor(device)];
-        let opened = |major: u64, inode: u64, name: &str| {
-            let path = folder.path().join(name);
-            let line = format!(
-                "0-1000 r-xp 0 {major:x}:{minor:x} {inode} {}",
-                path.display()
-            );
-            let map = Mapping::parse(line.as_bytes()).unwrap();
-            open_by_path(std::process::id(), &map).is_ok()
-        };
-        assert!(opened(major, inode, "libx.so"));
-        assert!(!opened(major, inode + 1, "libx.so"), "another file");
-        assert!(!opened(major + 1, inode, "libx.so"), "another device");
-        assert!(!opened(major, inode, "none"));
     }
 }
