@@ -21,7 +21,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
-use gpuprobe_stacks::helper::{FileReader, Opener, Wanted};
+use gpuprobe_stacks::helper::{FileReader, ProcessReader, Wanted};
 
 /// Identity of a file under any of its names, through containers and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,9 +114,9 @@ pub struct LibraryId {
 impl LibraryId {
     /// Whether the file is at `path` on this host, a path chosen by another process. It is opened as user
     /// `owner`, the owner of the file. Takes up to a second if a file system does not answer.
-    pub fn is_at(&self, path: &Path, owner: u32, opener: &Opener) -> bool {
+    pub fn is_at(&self, path: &Path, owner: u32, opener: &ProcessReader) -> bool {
         let path = path.as_os_str().as_bytes().to_vec();
-        let found = opener.open(&Wanted::At(path, None, owner), None);
+        let found = opener.open(&Wanted::At(path, None, (owner, owner, Vec::new())), None);
         let found = found.and_then(|file| file.metadata().ok());
         found.is_some_and(|found| FileId::of(&found) == self.file)
     }

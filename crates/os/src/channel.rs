@@ -1,4 +1,4 @@
-//! Messages between two processes of gpuprobe: bytes, and optionally an open file.
+//! Messages between two processes of gpuprobe: bytes, and open files.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -19,6 +19,8 @@ use rustix::net::{
 const LIMIT: usize = 8 << 20;
 /// Size of the length prefix of a message, bytes.
 const LENGTH: usize = 4;
+/// Maximum number of files that come with a message.
+const MAX_FILES: usize = 3;
 
 /// One end of a connection between two processes.
 #[derive(Debug)]
@@ -29,8 +31,8 @@ pub struct Channel(pub UnixStream);
 pub struct ChannelMessage {
     /// Content of the message.
     pub bytes: Vec<u8>,
-    /// File that was sent with the message.
-    pub file: Option<File>,
+    /// Files that were sent with the message.
+    pub files: Vec<File>,
 }
 
 impl Channel {
@@ -43,17 +45,17 @@ impl Channel {
         Ok((Self(one), Self(other)))
     }
 
-    /// Sends `bytes`, and `file` with them.
+    /// Sends `bytes`, and up to three `files` with them.
     ///
     /// # Errors
     /// Returns the system's error if the other end is closed, or `InvalidInput` if the message is
     /// too large.
-    pub fn send(&self, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
+    pub fn send(&self, bytes: &[u8], files: &[&File]) -> io::Result<()> {
         let length = u32::try_from(bytes.len()).ok();
         let length = length.filter(|_| bytes.len() <= LIMIT);
         let length = length.ok_or(ErrorKind::InvalidInput)?.to_le_bytes();
-        let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FILES))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             rights.push(SendAncillaryMessage::ScmRights(&files));
@@ -64,8 +66,8 @@ impl Channel {
         (&self.0).write_all(bytes.get(begun..).unwrap_or_default())
     }
 
-    /// Waits for a message, until `deadline` or for ever. A file is accepted only with `takes_files`; otherwise the
-    /// kernel refuses it.
+    /// Waits for a message, until `deadline` or for ever. Files are accepted only with `takes_files`; otherwise the
+    /// kernel refuses them.
     ///
     /// # Errors
     /// Returns `UnexpectedEof` if the other end is closed, `TimedOut` at the deadline, or `InvalidData` if the
@@ -77,7 +79,7 @@ impl Channel {
     ) -> io::Result<ChannelMessage> {
         self.wait(deadline)?;
         let mut length = [0; LENGTH];
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FILES))];
         let space = if takes_files { &mut space[..] } else { &mut [] };
         let mut rights = RecvAncillaryBuffer::new(space);
         let mut parts = [IoSliceMut::new(&mut length)];
@@ -91,7 +93,7 @@ impl Channel {
             RecvAncillaryMessage::ScmRights(files) => Some(files),
             _ => None,
         });
-        let file = files.flatten().last().map(File::from);
+        let files = files.flatten().map(File::from).collect();
         let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
         if length > LIMIT {
             return Err(ErrorKind::InvalidData.into());
@@ -105,7 +107,7 @@ impl Channel {
                 read => rest = &mut rest[read..],
             }
         }
-        Ok(ChannelMessage { bytes, file })
+        Ok(ChannelMessage { bytes, files })
     }
 
     /// Waits until a part of a message is there, or the other end is closed.
@@ -141,16 +143,18 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"inside").unwrap();
         file.rewind().unwrap();
-        one.send(b"first", Some(&file)).unwrap();
-        one.send(b"", Some(&file)).unwrap();
+        let other_file = tempfile::tempfile().unwrap();
+        one.send(b"first", &[&other_file, &file]).unwrap();
+        one.send(b"", &[&file]).unwrap();
         let long = vec![7; 1 << 20];
         let sent = long.clone();
-        let sender = std::thread::spawn(move || one.send(&sent, None));
-        let first = other.receive(true, None).unwrap();
-        assert_eq!(first.bytes, b"first");
-        assert_eq!(read_to_string(first.file.unwrap()).unwrap(), "inside");
+        let sender = std::thread::spawn(move || one.send(&sent, &[]));
+        let mut first = other.receive(true, None).unwrap();
+        assert_eq!((&first.bytes[..], first.files.len()), (&b"first"[..], 2));
+        let inside = first.files.pop().unwrap();
+        assert_eq!(read_to_string(inside).unwrap(), "inside");
         let second = other.receive(false, None).unwrap();
-        assert!(second.bytes.is_empty() && second.file.is_none());
+        assert!(second.bytes.is_empty() && second.files.is_empty());
         assert_eq!(other.receive(true, None).unwrap().bytes, long);
         sender.join().unwrap().unwrap();
         let ended = other.receive(true, None).unwrap_err();
@@ -167,6 +171,6 @@ mod tests {
         (&one.0).write_all(&u32::MAX.to_le_bytes()).unwrap();
         let refused = other.receive(true, None).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidData);
-        assert!(one.send(&vec![0; LIMIT + 1], None).is_err());
+        assert!(one.send(&vec![0; LIMIT + 1], &[]).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::elf::{Headers, Refusal};
-use super::helper::{FileReader, NumberedFile};
+use super::helper::{FileReader, OpenFile};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;
@@ -21,7 +21,7 @@ pub struct Module {
     pub path: PathBuf,
     /// A process that has or had it mapped.
     pub pid: u32,
-    pub(super) file: Option<NumberedFile>,
+    pub(super) file: Option<OpenFile>,
     contents: Option<(u64, i64, i64)>,
     headers: Result<Headers, Refusal>,
 }
@@ -32,7 +32,7 @@ impl Module {
     pub(super) fn new(
         id: ModuleId,
         (pid, path): (u32, PathBuf),
-        file: Option<NumberedFile>,
+        file: Option<OpenFile>,
         reader: &FileReader,
     ) -> Self {
         let unopened = || Refusal::Damaged("it cannot be opened".into());
@@ -49,7 +49,7 @@ impl Module {
 
     /// A module outside of any process.
     pub fn of_file(path: PathBuf, file: File, reader: &FileReader) -> Self {
-        let file = NumberedFile::new(file, &path);
+        let file = OpenFile::new(file, &path);
         Self::new(ModuleId(u32::MAX), (0, path), file, reader)
     }
 
@@ -58,8 +58,8 @@ impl Module {
         Some(&self.file.as_ref()?.file)
     }
 
-    /// The file with its number, for reader processes.
-    pub(crate) fn numbered(&self) -> Option<&NumberedFile> {
+    /// The open file, to have it read.
+    pub(crate) fn opened(&self) -> Option<&OpenFile> {
         self.file.as_ref()
     }
 
@@ -116,7 +116,7 @@ mod tests {
 
     fn module(path: &Path) -> Module {
         let file = File::open(path).ok();
-        let file = file.and_then(|file| NumberedFile::new(file, path));
+        let file = file.and_then(|file| OpenFile::new(file, path));
         let origin = (7, path.to_owned());
         Module::new(ModuleId(3), origin, file, &FileReader::default())
     }

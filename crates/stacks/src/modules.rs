@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::helper::{FileReader, NumberedFile};
+use super::helper::{FileReader, OpenFile};
 use super::module::{Module, open};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
@@ -63,7 +63,7 @@ impl Modules {
             );
             return None;
         }
-        let file = open(pid, map).and_then(|file| NumberedFile::new(file, path));
+        let file = open(pid, map).and_then(|file| OpenFile::new(file, path));
         // What cannot be opened, for the process has ended, may be opened through another.
         let is_same = |module: &Module| module.file.is_none() && module.path == path;
         if file.is_none() && newest.as_deref().is_some_and(is_same) {
@@ -85,10 +85,7 @@ impl Modules {
         let before = std::mem::replace(&mut self.unused, unused.collect());
         let closed: Vec<_> = before.intersection(&self.unused).copied().collect();
         for id in &closed {
-            let module = self.all.remove(id);
-            if let Some(file) = module.as_ref().and_then(|module| module.numbered()) {
-                self.reader.close(file);
-            }
+            self.all.remove(id);
         }
         self.newest.retain(|_, id| self.all.contains_key(id));
         closed

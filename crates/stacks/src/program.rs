@@ -1,30 +1,30 @@
 //! The helper program: answers what [`crate::helper`] asks.
 
-use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::thread;
+use std::time::{Duration, Instant};
 
+use lru::LruCache;
 use object::Object;
 
-use crate::AddressSpaces;
 use crate::elf_file::ElfFile;
 use crate::functions;
 use crate::helper::protocol::{
-    DebugLinks, InspectedProcess, Request, SymbolName, Wanted, WantedNames, decoded, encoded,
+    DebugLinks, InspectedProcess, Request, SymbolName, Wanted, decoded, encoded,
 };
 use crate::helper::{
-    ALL_ARE_TRUSTED, ARGUMENT, FileReader, HelperHost, MAX_BYTES, Opener, ProcessReader, Role,
+    ALL_ARE_TRUSTED, ARGUMENT, FileReader, FileVersion, HelperHost, MAX_BYTES, ProcessReader, Role,
 };
 use crate::python::Interpreter;
-use crate::store::StackStore;
 use crate::symbols::debug_info::{DebugInfo, names_at};
 use crate::symbols::perf_map::PerfMap;
 use crate::symbols::variable;
@@ -35,6 +35,11 @@ use gpuprobe_os::regular::{
     open_own_in_root, open_regular, open_regular_beneath, open_regular_in_root,
 };
 use gpuprobe_os::{kernel, memory, mounts, privileges, proc};
+
+/// How long a file is kept of which nobody asks anything.
+const UNUSED_FOR: Duration = Duration::from_secs(30);
+/// Files that are kept of a lane.
+const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// Helpers on threads of this process, for tests and benchmarks.
 #[doc(hidden)]
@@ -67,160 +72,158 @@ fn be(role: Role) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers on both lanes, until nobody asks any more.
+/// Says that it has begun, and answers on both lanes, until nobody asks any more.
 fn serve(quick: &Channel, slow: Channel) {
-    let thread = thread::Builder::new().spawn(move || serve_lane(&slow));
-    if thread.is_ok() {
-        serve_lane(quick);
+    if quick.send(&[], &[]).is_ok() {
+        let thread = thread::Builder::new().spawn(move || serve_lane(&slow));
+        if thread.is_ok() {
+            serve_lane(quick);
+        }
     }
 }
 
-/// Says that it has begun, and answers.
 fn serve_lane(channel: &Channel) {
     let mut served = Served::default();
-    let mut answer = Answer::default();
-    while channel.send(&answer.bytes, answer.file.as_ref()).is_ok() {
-        answer = loop {
-            let Ok(message) = channel.receive(true, None) else {
-                return;
-            };
-            let request = decoded(&message.bytes);
-            match request.map(|request| served.answer(request, message.file)) {
-                Some(Ok(Some(answer))) => break answer,
-                Some(Ok(None)) => {}
-                _ => return,
-            }
+    loop {
+        let waited = channel.wait(Some(Instant::now() + UNUSED_FOR));
+        if waited.is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+            served.close_unused();
+            continue;
+        }
+        let Ok(message) = channel.receive(true, None) else {
+            return;
         };
+        let request = decoded(&message.bytes);
+        let answer = request.map(|request| served.answer(request, &message.files));
+        let Some(Ok((answer, file))) = answer else {
+            return;
+        };
+        if channel.send(&answer, file.as_ref().as_slice()).is_err() {
+            return;
+        }
     }
 }
 
-/// An answer, and a file that comes with it.
-#[derive(Default)]
-pub(crate) struct Answer {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) file: Option<File>,
+/// The files that were lately asked about on a lane.
+pub(crate) struct Served(LruCache<FileVersion, Rc<SentFile>>);
+
+impl Default for Served {
+    fn default() -> Self {
+        Self(LruCache::new(MAX_FILES))
+    }
 }
 
-/// The files that were sent on a lane, by number.
-#[derive(Default)]
-pub(crate) struct Served(HashMap<u64, SentFile>);
-
-/// A file, and what was read of it.
+/// What was read of a file.
 struct SentFile {
-    file: File,
-    elf: OnceCell<Rc<ElfFile>>,
-    debug_info: OnceCell<Option<DebugInfo>>,
-    perf_map: PerfMap,
+    used: Cell<Instant>,
+    elf: Rc<ElfFile>,
+    debug_info: OnceCell<io::Result<Option<DebugInfo>>>,
+    perf_map: RefCell<PerfMap>,
 }
 
 impl SentFile {
-    fn new(file: File) -> Self {
+    fn new(file: &File) -> Self {
         Self {
-            file,
-            elf: OnceCell::new(),
+            used: Cell::new(Instant::now()),
+            elf: Rc::new(ElfFile::of(file)),
             debug_info: OnceCell::new(),
-            perf_map: PerfMap::default(),
+            perf_map: RefCell::default(),
         }
     }
 
-    fn elf(&self) -> &Rc<ElfFile> {
-        self.elf.get_or_init(|| Rc::new(ElfFile::of(&self.file)))
-    }
-
-    fn debug_info(&self, supplement: Option<&Rc<ElfFile>>) -> io::Result<Option<&DebugInfo>> {
-        if self.debug_info.get().is_none() {
-            let read = DebugInfo::of(self.elf(), supplement)?;
-            let _ = self.debug_info.set(read);
-        }
-        Ok(self.debug_info.get().and_then(Option::as_ref))
+    fn debug_info(&self, supplement: Option<&Self>) -> io::Result<Option<&DebugInfo>> {
+        let read = || DebugInfo::of(&self.elf, supplement.map(|file| &file.elf));
+        let read = self.debug_info.get_or_init(read).as_ref();
+        read.map(Option::as_ref)
+            .map_err(|error| error.kind().into())
     }
 }
 
 impl Served {
-    /// The answer, if there is to be one.
+    /// The answer about these files, and a file that comes with it.
     pub(crate) fn answer(
         &mut self,
         request: Request,
-        file: Option<File>,
-    ) -> io::Result<Option<Answer>> {
+        files: &[File],
+    ) -> io::Result<(Vec<u8>, Option<File>)> {
+        self.close_unused();
+        let first = files.first();
+        let mut elf = || {
+            let file = first.ok_or(ErrorKind::InvalidInput)?;
+            self.sent(file, None).map(|sent| sent.elf.clone())
+        };
         let bytes = match request {
-            Request::Open(number) => {
-                let file = file.ok_or(ErrorKind::InvalidInput)?;
-                self.0.insert(number, SentFile::new(file));
-                return Ok(None);
-            }
-            Request::Close(number) => {
-                self.0.remove(&number);
-                return Ok(None);
-            }
-            Request::CloseAll => {
-                self.0.clear();
-                return Ok(None);
-            }
-            Request::File(wanted) => {
-                let file = open(wanted, file.as_ref()).ok();
-                let bytes = Vec::new();
-                return Ok(Some(Answer { bytes, file }));
-            }
-            Request::Process {
-                pid,
-                variables,
-                gpus,
-            } => encoded(&inspected(pid, &variables, &gpus)),
-            Request::Memory {
-                pid,
-                address,
-                size_bytes,
-            } => {
+            Request::File(wanted) => return Ok((encoded(&()), open(wanted, first).ok())),
+            Request::Process(pid, variables, gpus) => encoded(&inspected(pid, &variables, &gpus)),
+            Request::Memory(pid, address, size_bytes) => {
                 let mut buffer = [0; MAX_BYTES];
                 let buffer = &mut buffer[..MAX_BYTES.min(size_bytes)];
                 encoded(&memory::read(pid, address, buffer).unwrap_or_default())
             }
-            Request::Headers(number) => encoded(&self.elf(number)?.headers()),
-            Request::Functions(number) => {
-                encoded(&text_of(functions::functions(self.elf(number)?)))
+            Request::Headers => encoded(&elf()?.headers()),
+            Request::Functions => encoded(&text_of(functions::functions(&*elf()?))),
+            Request::Rendezvous => encoded(&text_of(functions::rendezvous(&*elf()?))),
+            Request::Rules(address) => encoded(&elf()?.rules(address)),
+            Request::Symbol(offset) => {
+                let file = elf()?;
+                let headers = file.headers().ok();
+                let address = headers.and_then(|it| it.segments.address_of(offset));
+                encoded(&address.and_then(|address| file.symbol(address, &file)))
             }
-            Request::Rendezvous(number) => {
-                encoded(&text_of(functions::rendezvous(self.elf(number)?)))
+            Request::Variable(name) => encoded(&variable::size(&*elf()?, &name)),
+            Request::Interpreter => encoded(&Interpreter::of(&*elf()?)),
+            Request::Links => encoded(&links(&*elf()?)),
+            Request::IsMeant(id, checksum) => encoded(&is_meant(&*elf()?, id, checksum)),
+            Request::Names(address, with_details) => {
+                encoded(&self.names(files, address, with_details)?)
             }
-            Request::Rules(number, address) => encoded(&self.elf(number)?.rules(address)),
-            Request::Symbol(number, address) => {
-                let file = self.elf(number)?;
-                encoded(&file.symbol(address, file))
-            }
-            Request::Variable(number, name) => encoded(&variable::size(self.elf(number)?, &name)),
-            Request::Interpreter(number) => encoded(&Interpreter::of(self.elf(number)?)),
-            Request::Links(number) => encoded(&links(self.elf(number)?)),
-            Request::Checksum(number) => encoded(&crc32fast::hash(self.elf(number)?)),
-            Request::Names(names) => encoded(&self.names(&names)?),
             Request::JitSymbol(number, address) => {
-                let file = self.0.get_mut(&number).ok_or(ErrorKind::InvalidInput)?;
-                encoded(&file.perf_map.name(&file.file, address))
+                let file = first.ok_or(ErrorKind::InvalidInput)?;
+                let sent = self.sent(file, Some(number))?;
+                encoded(&sent.perf_map.borrow_mut().name(file, address))
             }
         };
-        Ok(Some(Answer { bytes, file: None }))
+        Ok((bytes, None))
     }
 
-    fn file(&self, number: u64) -> io::Result<&SentFile> {
-        let file = self.0.get(&number);
-        file.ok_or_else(|| ErrorKind::InvalidInput.into())
+    /// What is known of this version of a file, or of one that grows and has this `number`.
+    fn sent(&mut self, file: &File, number: Option<u64>) -> io::Result<Rc<SentFile>> {
+        let version = FileVersion::of(&file.metadata()?);
+        let version = number.map_or(version, |number| version.growing(number));
+        let Self(files) = self;
+        let sent = files.get_or_insert(version, || Rc::new(SentFile::new(file)));
+        sent.used.set(Instant::now());
+        Ok(sent.clone())
     }
 
-    pub(crate) fn elf(&self, number: u64) -> io::Result<&Rc<ElfFile>> {
-        self.file(number).map(SentFile::elf)
+    /// Closes the files that nobody has asked about for a while: they may be of a container that has ended.
+    fn close_unused(&mut self) {
+        let Self(files) = self;
+        while let Some((_, file)) = files.peek_lru()
+            && file.used.get().elapsed() >= UNUSED_FOR
+        {
+            files.pop_lru();
+        }
     }
 
-    fn names(&self, names: &WantedNames) -> io::Result<Option<Vec<SymbolName>>> {
-        let module = self.elf(names.module)?;
-        let supplement = names.supplement.map(|number| self.elf(number));
-        let supplement = supplement.transpose()?;
-        for number in names.debug.iter().chain([&names.module]) {
-            let file = self.file(*number)?;
-            let debug_info = match names.with_details {
+    fn names(
+        &mut self,
+        files: &[File],
+        address: u64,
+        with_details: bool,
+    ) -> io::Result<Option<Vec<SymbolName>>> {
+        let sent = files.iter().map(|file| self.sent(file, None));
+        let files = sent.collect::<io::Result<Vec<_>>>()?;
+        let [module, better, rest @ ..] = &files[..] else {
+            return Err(ErrorKind::InvalidInput.into());
+        };
+        let supplement = rest.first().map(|file| &**file);
+        for file in [better, module] {
+            let debug_info = match with_details {
                 true => file.debug_info(supplement)?,
                 false => None,
             };
-            let found = names_at(file.elf(), debug_info, module, names.address);
+            let found = names_at(&file.elf, debug_info, &module.elf, address);
             if found.is_some() {
                 return Ok(found);
             }
@@ -240,38 +243,22 @@ fn inspected(pid: u32, variables: &[String], gpus: &[u32]) -> InspectedProcess {
 }
 
 fn open(wanted: Wanted, folder: Option<&File>) -> io::Result<File> {
-    let refused = || io::Error::from(ErrorKind::PermissionDenied);
-    match wanted {
-        Wanted::PerfMap(pid) => open_perf_map(pid),
-        Wanted::At(path, root, uid) => {
-            let path = Path::new(OsStr::from_bytes(&path));
-            let user = User {
-                uid,
-                gid: uid,
-                groups: Vec::new(),
-            };
-            let open = || match root {
-                Some(pid) => open_regular_in_root(pid, path),
-                None => open_regular(path),
-            };
-            // Without that right we may read no more than whoever started us.
-            match privileges::has(Capability::CAP_SETUID) {
-                true => user.act(open).ok_or_else(refused)?,
-                false => open(),
-            }
-        }
-        Wanted::Below {
-            path,
-            pid,
-            user: (uid, gid, groups),
-        } => {
-            let folder = folder.ok_or_else(refused)?;
-            let path = Path::new(OsStr::from_bytes(&path));
-            let open = || open_regular_beneath(folder, pid, path);
-            let user = User { uid, gid, groups };
-            user.act(open).ok_or_else(refused)?
-        }
+    let (path, pid, (uid, gid, groups)) = match wanted {
+        Wanted::PerfMap(pid) => return open_perf_map(pid),
+        Wanted::At(path, pid, user) => (path, pid, user),
+    };
+    let path = Path::new(OsStr::from_bytes(&path));
+    let open = || match (pid, folder) {
+        (Some(pid), Some(folder)) => open_regular_beneath(folder, pid, path),
+        (Some(pid), None) => open_regular_in_root(pid, path),
+        (None, _) => open_regular(path),
+    };
+    // Without that right we may read no more than whoever started us; lines are shown to others.
+    if folder.is_none() && !privileges::has(Capability::CAP_SETUID) {
+        return open();
     }
+    let opened = User { uid, gid, groups }.act(open);
+    opened.ok_or(ErrorKind::PermissionDenied)?
 }
 
 /// The map that process `pid` has written, if there is one. The runtime knows itself by the id that
@@ -293,10 +280,20 @@ fn links(file: &ElfFile) -> DebugLinks {
     };
     let debug = image.file.gnu_debuglink().ok().flatten();
     let alt = image.file.gnu_debugaltlink().ok().flatten();
-    let alt = alt.filter(|(path, id)| !path.is_empty() && !id.is_empty());
     DebugLinks {
         debug: debug.map(|(name, checksum)| (name.to_vec(), checksum)),
         alt: alt.map(|(path, id)| (path.to_vec(), id.to_vec())),
+    }
+}
+
+/// Whether a file is the one with this build id or, where one of both has none, with this checksum.
+fn is_meant(file: &ElfFile, id: Option<Vec<u8>>, checksum: Option<u32>) -> bool {
+    let Ok(headers) = file.headers() else {
+        return false;
+    };
+    match (id, &headers.build_id) {
+        (Some(own), Some(other)) => own == *other,
+        _ => checksum.is_some_and(|checksum| checksum == crc32fast::hash(file)),
     }
 }
 
@@ -312,31 +309,27 @@ impl Default for ProcessReader {
     }
 }
 
-impl Default for Opener {
-    fn default() -> Self {
-        ProcessReader::default().opener()
-    }
-}
-
-impl Default for AddressSpaces {
-    fn default() -> Self {
-        Self::new(FileReader::default(), ProcessReader::default())
-    }
-}
-
-impl Default for StackStore {
-    fn default() -> Self {
-        Self::new(false, FileReader::default(), ProcessReader::default())
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
+    use crate::AddressSpaces;
     use crate::elf::sample::ElfSample;
     use crate::elf::{Headers, Refusal};
+    use crate::store::StackStore;
+
+    impl Default for AddressSpaces {
+        fn default() -> Self {
+            Self::new(FileReader::default(), ProcessReader::default())
+        }
+    }
+
+    impl Default for StackStore {
+        fn default() -> Self {
+            Self::new(false, FileReader::default(), ProcessReader::default())
+        }
+    }
 
     #[test]
     fn links_are_in_sections() {
@@ -353,8 +346,6 @@ mod tests {
                 &b"b.dwz\0\x01\x02"[..],
                 Some((b"b.dwz".to_vec(), vec![1, 2])),
             ),
-            (b"\0\x01\x02", None),
-            (b"b.dwz\0", None),
             (b"b.dwz", None),
         ] {
             let found = links(".gnu_debugaltlink", bytes);
@@ -363,26 +354,52 @@ mod tests {
     }
 
     #[test]
-    fn files_are_asked_about_from_open_to_close() {
+    fn files_are_kept_for_a_while() {
         let mut served = Served::default();
-        let open = || Some(ElfSample::default().code(0x1000, &[0xc3; 64]).file());
-        let mut answer = |request, file| {
-            let answer = served.answer(request, file).ok()?;
-            Some(answer.map(|answer| answer.bytes))
+        let file = ElfSample::default().code(0x1000, &[0xc3; 64]).file();
+        let mut answer = |request, is_there: bool| {
+            let files = if is_there {
+                std::slice::from_ref(&file)
+            } else {
+                &[]
+            };
+            let answer = served.answer(request, files);
+            Some((answer.ok()?.0, served.0.len()))
         };
-        let headers = || Request::Headers(1);
-        assert_eq!(answer(headers(), None), None);
-        assert_eq!(answer(Request::Open(1), None), None, "without a file");
-        for close in [Request::Close(1), Request::CloseAll] {
-            assert_eq!(answer(Request::Open(1), open()), Some(None));
-            let found = answer(headers(), None).flatten().unwrap();
+        assert_eq!(answer(Request::Headers, false), None);
+        for _ in 0..2 {
+            let (found, known) = answer(Request::Headers, true).unwrap();
             let found: Option<Result<Headers, Refusal>> = decoded(&found);
             assert!(matches!(found, Some(Ok(_))), "{found:?}");
-            assert_eq!(answer(close, None), Some(None));
-            assert_eq!(answer(headers(), None), None);
+            assert_eq!(known, 1);
         }
-        answer(Request::Open(1), open());
-        let name = answer(Request::JitSymbol(1, 7), None).flatten();
-        assert_eq!(name, Some(vec![0]));
+        let name = answer(Request::JitSymbol(1, 7), true).unwrap();
+        assert_eq!(name, (vec![0], 2));
+        assert_eq!(answer(Request::JitSymbol(1, 7), true), Some(name));
+        let past = Instant::now().checked_sub(UNUSED_FOR).unwrap();
+        for (_, sent) in served.0.iter().rev().take(1) {
+            sent.used.set(past);
+        }
+        served.close_unused();
+        assert_eq!(served.0.len(), 1);
+    }
+
+    #[test]
+    fn a_file_is_meant_by_its_build_id_or_else_by_its_checksum() {
+        let sample = |id: &[u8]| ElfSample::default().code(1, &[0]).build_id(id).parsed();
+        let (plain, with_id) = (ElfSample::default().code(1, &[0]).parsed(), sample(&[1; 8]));
+        let checksums = [&plain, &with_id].map(|file| Some(crc32fast::hash(file)));
+        for (file, id, checksum, expected) in [
+            (&plain, None, checksums[0], true),
+            (&plain, None, checksums[1], false),
+            (&plain, None, None, false),
+            (&plain, Some(vec![1; 8]), checksums[0], true),
+            (&plain, Some(vec![1; 8]), None, false),
+            (&with_id, Some(vec![1; 8]), None, true),
+            (&with_id, Some(vec![2; 8]), checksums[1], false),
+            (&with_id, None, checksums[1], true),
+        ] {
+            assert_eq!(is_meant(file, id, checksum), expected);
+        }
     }
 }

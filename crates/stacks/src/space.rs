@@ -84,7 +84,7 @@ impl Rules {
             return rule.clone();
         }
         let rows = module
-            .numbered()
+            .opened()
             .and_then(|file| reader.rules(file, address))
             .unwrap_or_default();
         if known.len() + rows.len() >= RULES_LIMIT {

@@ -24,7 +24,7 @@ use crate::live::{Target, TraceConfig};
 use crate::probe::{Notice, Probe, ProbePoint, Purpose, detach};
 use gpuprobe_model::clock;
 use gpuprobe_os::privileges::{self, BPF, LOOK, PERF_EVENTS};
-use gpuprobe_stacks::helper::{FileReader, Opener};
+use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 
 /// How long a look attaches to files that are new.
 const LOOK_FOR: Duration = Duration::from_millis(200);
@@ -38,7 +38,7 @@ pub(super) struct Finder {
     pub(super) probe: Arc<Probe>,
     pub(super) reader: FileReader,
     /// Opens paths in other users' directories.
-    opener: Opener,
+    opener: ProcessReader,
     orders: Receiver<Order>,
     found: UnboundedSender<Found>,
     pub(super) config: TraceConfig,
@@ -93,7 +93,7 @@ impl Finder {
     pub(super) fn new(
         config: &TraceConfig,
         probe: Arc<Probe>,
-        (reader, opener): (FileReader, Opener),
+        (reader, opener): (FileReader, ProcessReader),
         orders: Receiver<Order>,
         found: UnboundedSender<Found>,
     ) -> Self {

@@ -27,7 +27,7 @@ use crate::live::empty_run::LoadedLayers;
 use crate::probe::{Notice, Probe, arm64};
 use finder::Finder;
 use gpuprobe_cuda::Layer;
-use gpuprobe_stacks::helper::{FileReader, Opener};
+use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 
 /// How long a process is held at most, whatever hangs. Perf-event uprobes take the kernel seconds.
 const MAX_HOLD: Duration = Duration::from_secs(30);
@@ -113,7 +113,7 @@ impl Tracer {
     pub(crate) fn start(
         config: &TraceConfig,
         processes: &[ProcessHandle],
-        helpers: (FileReader, Opener),
+        helpers: (FileReader, ProcessReader),
         (orders, receiver): (Orders, mpsc::Receiver<Order>),
         prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {

@@ -136,7 +136,6 @@ impl Reading<'_> {
     /// Does the periodic work.
     pub(super) fn keep_up(&mut self) -> Result<()> {
         self.tracer.resume_overdue();
-        self.sink.host_info.close_unused();
         // The kernel side frees the launch counts of ended processes once they are read.
         if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
             self.count_launches()?;

@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
         let recorder = recorder::open(config, clock)?;
         let mut sink = sink(config, recorder, &files, &memory, orders.clone())?;
         let attach = || -> Result<_> {
-            let helpers = (files, memory.opener());
+            let helpers = (files, memory);
             let stacks = &mut sink.stacks;
             let prepare = |probe: &Probe, pid: u32| {
                 if let Some(stacks) = stacks {

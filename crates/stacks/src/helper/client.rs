@@ -1,23 +1,20 @@
 //! Starting a helper, asking it, and replacing it.
 
-use std::collections::HashSet;
-use std::fmt::Arguments;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
-use super::files::NumberedFile;
+use super::files::FileVersion;
 use super::protocol::{Request, decoded, encoded};
 use super::{ALL_ARE_TRUSTED, ARGUMENT, Lane, Role};
 use gpuprobe_os::channel::{Channel, ChannelMessage};
@@ -27,20 +24,17 @@ use gpuprobe_os::{mounts, proc};
 const QUICK: Duration = Duration::from_millis(500);
 /// How long one of the parser may take that nothing waits for: debugging information of a gigabyte takes seconds.
 const SLOW: Duration = Duration::from_secs(10);
-/// How long a helper may take to begin.
+/// How long a helper may take to begin. Who asks meanwhile waits for a part of it.
 const TO_BEGIN: Duration = Duration::from_secs(5);
 /// Most answers come in this time.
 const AT_ONCE: Duration = Duration::from_millis(20);
 /// Processor time from which a late helper was busy with what it was asked, in ticks of 10 ms.
 const MIN_BUSY: u64 = 5;
-/// Files that a helper has open for a lane.
-pub(super) const MAX_FILES: usize = 1024;
 /// Entries of a denylist; the least recently used one makes room for another.
-const MAX_DENIED: usize = 1024;
+const MAX_DENIED: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Processes that were killed and still hang in the kernel, each with a megabyte of memory. No other is started before
 /// one of these is gone.
 const MAX_HANGING: usize = 16;
-static HANGING: AtomicUsize = AtomicUsize::new(0);
 
 /// Where helpers run.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +47,7 @@ pub enum HelperHost {
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(super) enum Failure {
     /// The helper died, twice.
     Died,
     /// It hung, or was busy for too long.
@@ -67,13 +61,10 @@ pub(crate) enum Failure {
 /// What a helper can fail at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
-    /// A version of a file. The owner of a file can set its modification time, but not the time of its last change.
-    File {
-        device: u64,
-        inode: u64,
-        size_bytes: u64,
-        changed: (i64, i64),
-    },
+    /// A version of a file.
+    File(FileVersion),
+    /// Its debugging information.
+    DebugInfo(FileVersion),
     /// A process, which has its number from this time on.
     Process { pid: u32, started: u64 },
 }
@@ -84,18 +75,12 @@ pub(super) struct Helper {
     role: Role,
     host: HelperHost,
     current: Mutex<Option<Arc<HelperProcess>>>,
-    /// By [`Lane`].
-    connections: [Mutex<Connection>; 2],
+    /// Those that were killed and may hang in the kernel.
+    ended: Mutex<Vec<Arc<HelperProcess>>>,
+    /// By [`Lane`]: held by who asks.
+    lanes: [Mutex<()>; 2],
     /// What is not asked for again.
     denylist: Mutex<LruCache<Subject, ()>>,
-}
-
-/// A lane, as it is used by one who asks at a time.
-#[derive(Debug, Default)]
-pub(super) struct Connection {
-    process: Option<Arc<HelperProcess>>,
-    /// The files that it has, by their numbers.
-    pub(super) files: HashSet<u64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -109,145 +94,97 @@ impl Helper {
             role,
             host,
             current: Mutex::default(),
-            connections: Default::default(),
-            denylist: Mutex::new(LruCache::unbounded()),
+            ended: Mutex::default(),
+            lanes: Default::default(),
+            denylist: Mutex::new(LruCache::new(MAX_DENIED)),
         };
         let _ = helper.process();
         Arc::new(helper)
     }
 
-    pub(super) fn connection(&self, lane: Lane) -> MutexGuard<'_, Connection> {
-        lock(&self.connections[lane as usize])
-    }
-
-    /// Whether this is not on the list of what a helper failed at.
-    pub(super) fn permits(&self, subject: &Subject) -> bool {
-        lock(&self.denylist).get(subject).is_none()
-    }
-
-    /// Enters what a helper failed at, and says `message`, once.
-    pub(super) fn deny(&self, subject: Subject, message: Arguments<'_>) {
-        if self.permits(&subject) {
-            let mut denylist = lock(&self.denylist);
-            denylist.put(subject, ());
-            if denylist.len() > MAX_DENIED {
-                denylist.pop_lru();
-            }
-            tracing::warn!("{message}");
-        }
-    }
-
-    /// Asks about `files`, which the helper is to have, and sends the file `with`. If the helper dies, it is asked
-    /// again: it may have died of another request, or of its limits. The second time it is asked nothing else, as slow
-    /// requests are sent only between two quick ones.
+    /// The answer, and the file that comes with it; `None` if the helper failed at one of these `subjects` before. If it
+    /// fails, this is the fault of the first of them, and that is said to the first who asks.
     pub(super) fn ask<T: DeserializeOwned>(
         &self,
         lane: Lane,
-        files: &[&NumberedFile],
+        subjects: &[Subject],
+        files: &[&File],
         request: &Request,
-        with: Option<&File>,
-    ) -> Result<(T, Option<File>), Failure> {
-        let mut connection = self.connection(lane);
-        let mut attempt = || {
-            let answer = self.attempt(lane, &mut connection, files, request, with);
-            let read = answer.and_then(|answer| match decoded(&answer.bytes) {
-                Some(value) => Ok((value, answer.file)),
-                None => Err(Failure::MadeNoSense),
-            });
-            read.inspect_err(|failure| {
-                tracing::debug!("{}, {request:?}: {failure:?}", self.role.name());
-                self.replace(&mut connection);
-            })
-        };
-        match attempt() {
-            Err(Failure::Died) => attempt(),
-            answer => answer,
+    ) -> Result<Option<(T, Option<File>)>, Failure> {
+        let is_denied = |subject| lock(&self.denylist).get(subject).is_some();
+        if subjects.iter().any(is_denied) {
+            return Ok(None);
         }
+        let _lane = lock(&self.lanes[lane as usize]);
+        let answer = match self.attempt(lane, files, request) {
+            // It may have died of another request, or of its limits. The second time it is asked nothing else, as slow
+            // requests are sent only between two quick ones.
+            Err(Failure::Died) => self.attempt(lane, files, request),
+            answer => answer,
+        };
+        answer.map(Some).or_else(|failure| match subjects.first() {
+            Some(subject) if failure != Failure::NotNow => {
+                let known = lock(&self.denylist).put(*subject, ());
+                known.map_or(Err(failure), |()| Ok(None))
+            }
+            _ => Err(failure),
+        })
     }
 
-    fn attempt(
+    fn attempt<T: DeserializeOwned>(
         &self,
         lane: Lane,
-        connection: &mut Connection,
-        files: &[&NumberedFile],
+        files: &[&File],
         request: &Request,
-        with: Option<&File>,
-    ) -> Result<ChannelMessage, Failure> {
-        let process = {
-            let _quick = (lane == Lane::Slow).then(|| self.connection(Lane::Quick));
-            let process = self.connect(lane, connection)?;
-            if connection.files.len() + files.len() > MAX_FILES {
-                connection.files.clear();
-                process.send(lane, &Request::CloseAll, None)?;
-            }
-            for file in files {
-                if connection.files.insert(file.number) {
-                    process.send(lane, &Request::Open(file.number), Some(&file.file))?;
-                }
-            }
-            process.send(lane, request, with)?;
-            process
-        };
+    ) -> Result<(T, Option<File>), Failure> {
+        let quick = (lane == Lane::Slow).then(|| lock(&self.lanes[Lane::Quick as usize]));
+        let process = self.process()?;
+        let sent = process
+            .begin()
+            .and_then(|()| process.send(lane, files, request));
+        drop(quick);
         let timeout = match (self.role, lane) {
             (Role::Parser, Lane::Slow) => SLOW,
             _ => QUICK,
         };
-        process.receive(lane, timeout, matches!(request, Request::File(_)))
-    }
-
-    /// The file of this number is done with.
-    pub(super) fn close(&self, lane: Lane, number: u64) {
-        let mut connection = self.connection(lane);
-        if connection.files.remove(&number)
-            && let Some(process) = &connection.process
-            && process.send(lane, &Request::Close(number), None).is_err()
-        {
-            self.replace(&mut connection);
-        }
+        let takes_files = self.role == Role::Reader;
+        let answer = sent.and_then(|()| process.receive(lane, timeout, takes_files));
+        let read = answer.and_then(|mut answer| match decoded(&answer.bytes) {
+            Some(value) => Ok((value, answer.files.pop())),
+            None => Err(Failure::MadeNoSense),
+        });
+        read.inspect_err(|failure| {
+            tracing::debug!("{}, {request:?}: {failure:?}", self.role.name());
+            if *failure != Failure::NotNow || !process.is_starting() {
+                self.replace(&process);
+            }
+        })
     }
 
     /// The process that answers, which is started if there is none.
     fn process(&self) -> Result<Arc<HelperProcess>, Failure> {
         let mut current = lock(&self.current);
-        match &*current {
-            Some(process) => Ok(process.clone()),
-            None => {
-                let process = HelperProcess::start(self.role, self.host).map_err(|error| {
-                    tracing::debug!("no {}: {error}", self.role.name());
-                    Failure::NotNow
-                })?;
-                Ok(current.insert(Arc::new(process)).clone())
-            }
+        if let Some(process) = &*current {
+            return Ok(process.clone());
         }
+        let mut ended = lock(&self.ended);
+        ended.retain(|process| process.is_there());
+        let process = match ended.len() {
+            ..MAX_HANGING => HelperProcess::start(self.role, self.host),
+            _ => Err(io::Error::other("too many hang in the kernel")),
+        };
+        let process = process.map_err(|error| {
+            tracing::debug!("no {}: {error}", self.role.name());
+            Failure::NotNow
+        });
+        Ok(current.insert(Arc::new(process?)).clone())
     }
 
-    /// The process, which has begun.
-    fn connect(
-        &self,
-        lane: Lane,
-        connection: &mut Connection,
-    ) -> Result<Arc<HelperProcess>, Failure> {
-        let process = self.process()?;
-        let known = connection.process.as_ref();
-        if known.is_none_or(|known| !Arc::ptr_eq(known, &process)) {
-            connection.files.clear();
-            connection.process = Some(process.clone());
-            let begun = process.receive(lane, TO_BEGIN, false);
-            begun.map_err(|failure| match failure {
-                Failure::Died => failure,
-                _ => Failure::NotNow,
-            })?;
-        }
-        Ok(process)
-    }
-
-    /// Ends the process of `connection`. The next is started when it is asked.
-    fn replace(&self, connection: &mut Connection) {
-        connection.files.clear();
-        if let Some(process) = connection.process.take() {
-            process.end();
-            lock(&self.current).take_if(|current| Arc::ptr_eq(current, &process));
-        }
+    /// Ends a process. The next is started when it is asked.
+    fn replace(&self, process: &Arc<HelperProcess>) {
+        process.end();
+        let taken = lock(&self.current).take_if(|current| Arc::ptr_eq(current, process));
+        lock(&self.ended).extend(taken);
     }
 }
 
@@ -255,14 +192,13 @@ impl Helper {
 #[derive(Debug)]
 struct HelperProcess {
     channels: [Channel; 2],
-    child: Option<Child>,
+    child: Option<Mutex<Child>>,
+    started: Instant,
+    has_begun: AtomicBool,
 }
 
 impl HelperProcess {
     fn start(role: Role, host: HelperHost) -> io::Result<Self> {
-        if HANGING.load(Ordering::Relaxed) >= MAX_HANGING {
-            return Err(io::Error::other("too many hang in the kernel"));
-        }
         let (quick, other_quick) = Channel::pair()?;
         let (slow, other_slow) = Channel::pair()?;
         for channel in [&quick, &slow] {
@@ -277,12 +213,32 @@ impl HelperProcess {
         };
         Ok(Self {
             channels: [quick, slow],
-            child,
+            child: child.map(Mutex::new),
+            started: Instant::now(),
+            has_begun: AtomicBool::new(false),
         })
     }
 
-    fn send(&self, lane: Lane, request: &Request, file: Option<&File>) -> Result<(), Failure> {
-        let sent = self.channels[lane as usize].send(&encoded(request), file);
+    /// Waits until it has begun, which it says on the quick lane.
+    fn begin(&self) -> Result<(), Failure> {
+        if !self.has_begun.load(Ordering::Relaxed) {
+            let begun = self.receive(Lane::Quick, QUICK, false);
+            begun.map_err(|failure| match failure {
+                Failure::Died => failure,
+                _ => Failure::NotNow,
+            })?;
+            self.has_begun.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether it may still begin.
+    fn is_starting(&self) -> bool {
+        !self.has_begun.load(Ordering::Relaxed) && self.started.elapsed() < TO_BEGIN
+    }
+
+    fn send(&self, lane: Lane, files: &[&File], request: &Request) -> Result<(), Failure> {
+        let sent = self.channels[lane as usize].send(&encoded(request), files);
         sent.map_err(|error| match error.kind() {
             ErrorKind::InvalidInput => Failure::NotNow,
             _ => Failure::Died,
@@ -317,40 +273,26 @@ impl HelperProcess {
 
     /// The state of its first thread, which has the quick lane, and the processor's time that all have taken.
     fn busy(&self) -> Option<(char, u64)> {
-        let stat = proc::stat(self.child.as_ref()?.id()).ok()?;
+        let stat = proc::stat(lock(self.child.as_ref()?).id()).ok()?;
         Some((stat.state, stat.utime + stat.stime))
-    }
-
-    fn pid(&self) -> Option<Pid> {
-        let pid = i32::try_from(self.child.as_ref()?.id()).ok()?;
-        Some(Pid::from_raw(pid))
     }
 
     /// Kills it. Who waits for it on the other lane is woken, even if it hangs in the kernel.
     fn end(&self) {
-        if let Some(pid) = self.pid() {
-            // It is not reaped before this is dropped.
-            let _ = kill(pid, Signal::SIGKILL);
+        if let Some(child) = &self.child {
+            // Fails only if it has ended.
+            let _ = lock(child).kill();
         }
         for channel in &self.channels {
             // Fails only if the other end has done it.
             let _ = channel.0.shutdown(Shutdown::Both);
         }
     }
-}
 
-impl Drop for HelperProcess {
-    /// Waits for nobody: who hangs in the kernel ends later.
-    fn drop(&mut self) {
-        self.end();
-        if let Some(mut child) = self.child.take() {
-            HANGING.fetch_add(1, Ordering::Relaxed);
-            let reap = move || {
-                let _ = child.wait();
-                HANGING.fetch_sub(1, Ordering::Relaxed);
-            };
-            let _ = thread::Builder::new().spawn(reap);
-        }
+    /// Whether its process is there, be it in the kernel alone. Waits for nobody.
+    fn is_there(&self) -> bool {
+        let child = self.child.as_ref();
+        child.is_some_and(|child| matches!(lock(child).try_wait(), Ok(None)))
     }
 }
 
@@ -371,9 +313,11 @@ fn spawn(role: Role, quick: Channel, slow: Channel) -> io::Result<Child> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::path::Path;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
 
     use super::*;
+    use crate::helper::InspectedProcess;
     use crate::program::ON_THREADS;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -386,7 +330,9 @@ mod tests {
         let child = Command::new(command[0]).args(&command[1..]).spawn();
         let process = HelperProcess {
             channels: [quick, slow],
-            child: Some(child.unwrap()),
+            child: Some(Mutex::new(child.unwrap())),
+            started: Instant::now(),
+            has_begun: AtomicBool::new(false),
         };
         (process, [other_quick, other_slow])
     }
@@ -394,7 +340,7 @@ mod tests {
     #[test]
     fn who_waits_on_one_lane_is_woken_when_the_other_ends_the_process() {
         let (process, [quick, _slow]) = linked(&["sleep", "60"]);
-        quick.send(b"yes", None).unwrap();
+        quick.send(b"yes", &[]).unwrap();
         let answer = process.receive(Lane::Quick, LONG, false).unwrap();
         assert_eq!(answer.bytes, b"yes");
         let begin = Instant::now();
@@ -404,12 +350,11 @@ mod tests {
             assert_eq!(slow.join().unwrap().unwrap_err(), Failure::Died);
         });
         assert!(begin.elapsed() < LONG / 2);
-        let sent = process.send(Lane::Quick, &Request::CloseAll, None);
+        let sent = process.send(Lane::Quick, &[], &Request::Headers);
         assert_eq!(sent, Err(Failure::Died));
-        let folder = format!("/proc/{}", process.child.as_ref().unwrap().id());
-        assert!(Path::new(&folder).exists());
-        drop(process);
-        assert!(!Path::new(&folder).exists() || HANGING.load(Ordering::Relaxed) > 0);
+        while process.is_there() {
+            thread::yield_now();
+        }
     }
 
     #[test]
@@ -421,8 +366,9 @@ mod tests {
             (&loops, true, Failure::NotNow),
         ] {
             let (process, _others) = linked(command);
-            let pid = process.pid().unwrap();
             if is_stopped {
+                let pid = lock(process.child.as_ref().unwrap()).id();
+                let pid = Pid::from_raw(pid.cast_signed());
                 kill(pid, Signal::SIGSTOP).unwrap();
             } else {
                 while command == loops && process.busy().unwrap().1 < MIN_BUSY {
@@ -442,17 +388,25 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_stopped_as_it_starts_is_waited_for_in_parts() {
+        let (mut process, [quick, _slow]) = linked(&["sleep", "60"]);
+        assert_eq!(process.begin(), Err(Failure::NotNow));
+        assert!(process.is_starting() && process.started.elapsed() < TO_BEGIN);
+        process.started = Instant::now().checked_sub(TO_BEGIN).unwrap();
+        assert!(!process.is_starting());
+        quick.send(b"", &[]).unwrap();
+        assert_eq!((process.begin(), process.begin()), (Ok(()), Ok(())));
+        process.end();
+    }
+
+    #[test]
     fn both_lanes_are_answered_and_a_process_that_ended_is_replaced() {
         let helper = Helper::start(Role::Reader, ON_THREADS);
         let ask = |lane| {
-            let request = Request::Memory {
-                pid: std::process::id(),
-                address: 8,
-                size_bytes: 1,
-            };
-            let answer = helper.ask::<Vec<u8>>(lane, &[], &request, None);
-            let process = helper.connection(lane).process.clone();
-            (answer.unwrap().0, process.unwrap())
+            let request = Request::Memory(std::process::id(), 8, 1);
+            let answer = helper.ask::<Vec<u8>>(lane, &[], &[], &request);
+            let (bytes, _) = answer.unwrap().unwrap();
+            (bytes, helper.process().unwrap())
         };
         let [(nothing, first), (_, same)] = [Lane::Quick, Lane::Slow].map(ask);
         assert!(nothing.is_empty() && Arc::ptr_eq(&first, &same));
@@ -466,13 +420,21 @@ mod tests {
     #[test]
     fn the_list_keeps_the_1024_entries_that_were_asked_for_last() {
         let helper = Helper::start(Role::Reader, ON_THREADS);
-        let entry = |pid| Subject::Process { pid, started: 0 };
-        let last = u32::try_from(MAX_DENIED).unwrap();
+        let asked = |pid| {
+            let subject = Subject::Process { pid, started: 0 };
+            let request = Request::Process(u32::MAX, Vec::new(), Vec::new());
+            let answer = helper.ask::<InspectedProcess>(Lane::Quick, &[subject], &[], &request);
+            answer.unwrap().is_some()
+        };
+        let deny = |pid| {
+            let subject = Subject::Process { pid, started: 0 };
+            lock(&helper.denylist).put(subject, ());
+        };
+        let last = u32::try_from(MAX_DENIED.get()).unwrap();
         for pid in 0..=last {
-            helper.deny(entry(pid), format_args!("{pid}"));
-            assert!(!helper.permits(&entry(0)), "it is asked for all the time");
+            deny(pid);
+            assert!(!asked(0), "it is asked for all the time");
         }
-        assert!(helper.permits(&entry(1)));
-        assert!(!helper.permits(&entry(2)) && !helper.permits(&entry(last)));
+        assert!(asked(1) && !asked(2) && !asked(last));
     }
 }

@@ -1,10 +1,9 @@
 //! Asking the parser about files.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::DeserializeOwned;
 
@@ -35,52 +34,55 @@ impl std::fmt::Display for NotNow {
     }
 }
 
-/// A version of a file, and its owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A version of a file. The owner of a file can set its modification time, but not the time of its last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileVersion {
-    subject: Subject,
-    owner: u32,
-    path: PathBuf,
+    device: u64,
+    inode: u64,
+    size_bytes: u64,
+    changed: (i64, i64),
 }
 
 impl FileVersion {
-    /// Of an open file, which messages call `path`.
-    fn of(file: &File, path: &Path) -> Option<Self> {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size_bytes: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Of a file to which more is written, under this number.
+    pub(crate) fn growing(self, number: u64) -> Self {
+        Self {
+            size_bytes: number,
+            changed: (0, 0),
+            ..self
+        }
+    }
+}
+
+/// An open file, to have it read.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) file: Arc<File>,
+    pub(crate) version: FileVersion,
+    /// The user whose file it is.
+    pub(crate) owner: u32,
+    /// Its path in messages.
+    pub(crate) path: PathBuf,
+}
+
+impl OpenFile {
+    /// `None` if the system knows nothing of it.
+    pub(crate) fn new(file: File, path: &Path) -> Option<Self> {
         let metadata = file.metadata().ok()?;
         Some(Self {
-            subject: Subject::File {
-                device: metadata.dev(),
-                inode: metadata.ino(),
-                size_bytes: metadata.size(),
-                changed: (metadata.ctime(), metadata.ctime_nsec()),
-            },
+            version: FileVersion::of(&metadata),
             owner: metadata.uid(),
-            path: path.to_owned(),
-        })
-    }
-
-    /// The user whose file it is.
-    pub(crate) fn owner(&self) -> u32 {
-        self.owner
-    }
-}
-
-/// A file with the number by which readers know it.
-#[derive(Clone, Debug)]
-pub(crate) struct NumberedFile {
-    pub(crate) number: u64,
-    pub(crate) file: Arc<File>,
-    pub(crate) origin: FileVersion,
-}
-
-impl NumberedFile {
-    /// Gives `file`, which messages call `path`, a number; none if the system knows nothing of it.
-    pub(crate) fn new(file: File, path: &Path) -> Option<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Some(Self {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            origin: FileVersion::of(&file, path)?,
             file: Arc::new(file),
+            path: path.to_owned(),
         })
     }
 }
@@ -105,59 +107,45 @@ impl FileReader {
     /// Asks about the first of `files`; all of them are there to be read. The answer, if there is one.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
-        files: &[&NumberedFile],
+        files: &[&OpenFile],
         request: &Request,
     ) -> Option<T> {
         self.answer(files, request).ok()?
     }
 
-    /// The answer to a question about the first of `files`. If there is none, the file is not read any more.
-    fn answer<T: DeserializeOwned>(
+    /// The answer to a question about the first of `files`. If there is none, the file, or its debugging information,
+    /// is not read any more.
+    pub(crate) fn answer<T: DeserializeOwned>(
         &self,
-        files: &[&NumberedFile],
+        files: &[&OpenFile],
         request: &Request,
     ) -> Result<Option<T>, NotNow> {
-        let answer = self.attempt(files, request);
-        answer.or_else(|failure| match files.first() {
-            Some(file) if failure != Failure::NotNow => {
-                self.deny(file, failure);
-                Ok(None)
-            }
-            _ => Err(NotNow),
-        })
-    }
-
-    /// As [`Self::answer`], but another question about the file may be asked after a failure.
-    pub(crate) fn attempt<T: DeserializeOwned>(
-        &self,
-        files: &[&NumberedFile],
-        request: &Request,
-    ) -> Result<Option<T>, Failure> {
-        let mut origins = files.iter().map(|file| &file.origin);
-        if !origins.all(|origin| self.helper.permits(&origin.subject)) {
-            return Ok(None);
-        }
-        let answer = self.helper.ask(self.lane, files, request, None);
-        answer.map(|(value, _)| Some(value))
-    }
-
-    /// The file is done with: it is not to be kept open.
-    pub(crate) fn close(&self, file: &NumberedFile) {
-        self.helper.close(self.lane, file.number);
-    }
-
-    /// A file is not to be read any more.
-    pub(crate) fn deny(&self, file: &NumberedFile, failure: Failure) {
-        let (path, owner) = (file.origin.path.display(), file.origin.owner);
-        let why = match failure {
-            Failure::TookTooLong => "takes too long",
-            Failure::MadeNoSense => "gives nothing that makes sense",
-            Failure::Died | Failure::NotNow => "ends whoever does",
+        let of_file = files.iter().map(|file| Subject::File(file.version));
+        let is_in_detail = matches!(request, Request::Names(_, true));
+        let of_details = files.first().filter(|_| is_in_detail);
+        let of_details = of_details.map(|file| Subject::DebugInfo(file.version));
+        let subjects: Vec<_> = of_details.into_iter().chain(of_file).collect();
+        let files_of: Vec<_> = files.iter().map(|file| &*file.file).collect();
+        let answer = self.helper.ask(self.lane, &subjects, &files_of, request);
+        let why = match answer {
+            Ok(answer) => return Ok(answer.map(|(value, _)| value)),
+            Err(Failure::NotNow) => return Err(NotNow),
+            Err(Failure::TookTooLong) => "takes too long",
+            Err(Failure::MadeNoSense) => "gives nothing that makes sense",
+            Err(Failure::Died) => "ends whoever does",
         };
-        self.helper.deny(
-            file.origin.subject,
-            format_args!("{path}, of user {owner}, is not read any more: reading it {why}"),
-        );
+        if let Some(OpenFile { path, owner, .. }) = files.first() {
+            let path = path.display();
+            match is_in_detail {
+                true => tracing::warn!(
+                    "{path}: cannot read its debug information; its functions are shown without source lines"
+                ),
+                false => tracing::warn!(
+                    "{path}, of user {owner}, is not read any more: reading it {why}"
+                ),
+            }
+        }
+        Ok(None)
     }
 
     /// The functions of `layer` in the table that `file` exports. Aliases of one address are one
@@ -172,7 +160,7 @@ impl FileReader {
         path: &Path,
         layer: Layer,
     ) -> anyhow::Result<Vec<FunctionInFile>> {
-        let mut found: Vec<FunctionInFile> = self.about(file, path, Request::Functions)?;
+        let mut found: Vec<FunctionInFile> = self.about(file, path, &Request::Functions)?;
         found.retain(|function| function.is_of(layer));
         Ok(found)
     }
@@ -182,100 +170,87 @@ impl FileReader {
     /// # Errors
     /// As of [`Self::functions`].
     pub fn rendezvous(&self, file: &File, path: &Path) -> anyhow::Result<Option<Rendezvous>> {
-        self.about(file, path, Request::Rendezvous)
+        self.about(file, path, &Request::Rendezvous)
     }
 
-    /// An answer that is a result, about a file that is asked about once.
+    /// An answer that is a result.
     fn about<T: DeserializeOwned>(
         &self,
         file: &File,
         path: &Path,
-        request: impl FnOnce(u64) -> Request,
+        request: &Request,
     ) -> anyhow::Result<T> {
         let cannot = || anyhow::anyhow!("it cannot be read");
-        let numbered = NumberedFile::new(file.try_clone()?, path).ok_or_else(cannot)?;
-        let answer: Option<Result<T, String>> =
-            self.answer(&[&numbered], &request(numbered.number))?;
-        self.close(&numbered);
+        let file = OpenFile::new(file.try_clone()?, path).ok_or_else(cannot)?;
+        let answer: Option<Result<T, String>> = self.answer(&[&file], request)?;
         answer.ok_or_else(cannot)?.map_err(anyhow::Error::msg)
     }
 
     /// The headers of `file`.
-    pub(crate) fn headers(&self, file: &NumberedFile) -> Result<Headers, Refusal> {
-        let answer = self.ask(&[file], &Request::Headers(file.number));
+    pub(crate) fn headers(&self, file: &OpenFile) -> Result<Headers, Refusal> {
+        let answer = self.ask(&[file], &Request::Headers);
         answer.unwrap_or_else(|| Err(Refusal::Damaged("it cannot be read".into())))
     }
 
     /// How to unwind in the function at `address` of `file`.
-    pub(crate) fn rules(&self, file: &NumberedFile, address: u64) -> Option<FunctionRules> {
-        self.ask(&[file], &Request::Rules(file.number, address))?
+    pub(crate) fn rules(&self, file: &OpenFile, address: u64) -> Option<FunctionRules> {
+        self.ask(&[file], &Request::Rules(address))?
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::client::MAX_FILES;
     use super::*;
 
     #[test]
-    fn a_version_of_a_file_is_entered_once_and_others_are_not() {
+    fn a_version_of_a_file_is_another_after_a_change() {
         let file = tempfile::tempfile().unwrap();
-        let version = || FileVersion::of(&file, Path::new("/x")).unwrap();
-        let bad = version();
-        assert_eq!(
-            (&bad, bad.owner()),
-            (&version(), file.metadata().unwrap().uid())
-        );
+        let version = || FileVersion::of(&file.metadata().unwrap());
+        let before = version();
+        assert_eq!(before, version());
         file.set_len(1).unwrap();
-        assert_ne!(bad.subject, version().subject);
+        assert_ne!(before, version());
+        assert_eq!(before.growing(7), version().growing(7));
+        assert_ne!(before.growing(7), version().growing(8));
         let later = "the process that reads files does not answer in time";
         assert_eq!(NotNow.to_string(), later);
     }
 
-    fn numbered() -> Option<NumberedFile> {
+    fn file() -> OpenFile {
         let sample = crate::elf::sample::ElfSample::default().code(0x1000, &[0xc3]);
-        NumberedFile::new(sample.file(), Path::new("/x"))
+        OpenFile::new(sample.file(), Path::new("/x")).unwrap()
     }
 
     #[test]
     fn a_parser_is_replaced_after_an_answer_that_makes_no_sense() {
         let reader = FileReader::default();
-        let file = numbered().unwrap();
-        let headers = Request::Headers(file.number);
-        let answer: Option<Result<Headers, Refusal>> = reader.attempt(&[&file], &headers).unwrap();
-        assert!(matches!(answer, Some(Ok(_))));
-        let state = |lane| {
-            let connection = reader.helper.connection(lane);
-            connection.files.len()
-        };
-        assert_eq!(state(Lane::Quick), 1);
-        let failed = reader.attempt::<u64>(&[&file], &headers).unwrap_err();
-        assert_eq!(failed, Failure::MadeNoSense);
-        assert_eq!(state(Lane::Quick), 0);
+        let (file, other) = (file(), file());
         assert!(reader.headers(&file).is_ok());
-        assert_eq!(state(Lane::Quick), 1);
-        // The other lane has files of its own.
+        assert_eq!(reader.ask::<u64>(&[&file], &Request::Headers), None);
+        // It is not asked again, and others are.
         let slow = reader.slow();
-        assert!(slow.rules(&file, 0x1000).is_none());
-        reader.close(&file);
-        assert_eq!((state(Lane::Quick), state(Lane::Slow)), (0, 1));
-        // One that gives no number is not asked again.
-        assert_eq!(reader.ask::<u64>(&[&file], &headers), None);
-        let denied = slow.attempt::<Result<Headers, Refusal>>(&[&file], &headers);
+        let denied = slow.answer::<Result<Headers, Refusal>>(&[&file], &Request::Headers);
         assert!(denied.unwrap().is_none() && reader.headers(&file).is_err());
+        assert!(reader.headers(&other).is_ok() && slow.rules(&other, 0x1000).is_none());
+        let both = slow.answer::<u32>(&[&other, &file], &Request::Headers);
+        assert!(both.unwrap().is_none() && reader.headers(&other).is_ok());
     }
 
     #[test]
-    fn a_parser_has_a_limited_number_of_files() {
+    fn debugging_information_that_cannot_be_read_is_no_fault_of_the_rest() {
         let reader = FileReader::default();
-        for (before, after) in [(MAX_FILES - 1, MAX_FILES), (MAX_FILES, 1)] {
-            let file = numbered().unwrap();
-            assert!(reader.headers(&file).is_ok());
-            let others = (0..before as u64).map(|n| u64::MAX - n);
-            reader.helper.connection(Lane::Quick).files = others.collect();
-            assert!(reader.headers(&file).is_ok());
-            assert_eq!(reader.helper.connection(Lane::Quick).files.len(), after);
-        }
+        let file = file();
+        let names = |with_details| {
+            let request = Request::Names(0x1000, with_details);
+            reader
+                .answer::<(u64, u64)>(&[&file, &file], &request)
+                .unwrap()
+        };
+        // An answer of another type.
+        assert_eq!(names(true), None);
+        assert!(reader.headers(&file).is_ok());
+        assert_eq!(names(false), None);
+        assert!(reader.headers(&file).is_err());
     }
 }

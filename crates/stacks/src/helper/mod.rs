@@ -11,12 +11,11 @@ mod files;
 mod processes;
 pub(crate) mod protocol;
 
-pub(crate) use client::Failure;
 pub use client::HelperHost;
-pub(crate) use files::NumberedFile;
 pub use files::{FileReader, NotNow};
-pub use processes::{Opener, ProcessMemory, ProcessReader};
-pub(crate) use protocol::{DebugLinks, Request, SymbolName, WantedNames};
+pub(crate) use files::{FileVersion, OpenFile};
+pub use processes::{ProcessMemory, ProcessReader};
+pub(crate) use protocol::{DebugLinks, Request, SymbolName};
 pub use protocol::{InspectedProcess, Wanted};
 
 /// The first argument by which our executable is asked to be a helper.

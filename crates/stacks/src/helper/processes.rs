@@ -26,22 +26,27 @@ impl ProcessReader {
         Self(Helper::start(Role::Reader, host))
     }
 
-    /// The same reader, for files.
-    pub fn opener(&self) -> Opener {
-        Opener(self.0.clone())
-    }
-
     /// The command line of process `pid`, these variables of its environment, and those of `gpus` that have a
     /// device node in its root. Empty if it has ended, or does not let itself be read.
     pub fn facts(&self, pid: u32, variables: &[&str], gpus: &[u32]) -> InspectedProcess {
-        let request = Request::Process {
-            pid,
-            variables: variables.iter().map(|&name| name.to_owned()).collect(),
-            gpus: gpus.to_vec(),
-        };
-        let subject = subject(pid);
-        let answer = subject.and_then(|_| self.0.ask_of(Lane::Quick, subject, &request, None));
+        let variables = variables.iter().map(|&name| name.to_owned()).collect();
+        let request = Request::Process(pid, variables, gpus.to_vec());
+        let answer = subject(pid).and_then(|it| self.ask(Lane::Quick, Some(it), None, &request));
         answer.map(|(facts, _)| facts).unwrap_or_default()
+    }
+
+    /// A file at a path that leads through folders of others, where whoever serves them may never answer, as the user
+    /// whose file it is; if it could be opened in time. These are only files that wait for nobody
+    /// ([`gpuprobe_os::mounts`]). One below a folder comes with that.
+    pub fn open(&self, wanted: &Wanted, folder: Option<&File>) -> Option<File> {
+        // Of a process, where it can be slow at will.
+        let subject = match wanted {
+            Wanted::At(_, None, _) => None,
+            Wanted::PerfMap(pid) | Wanted::At(_, Some(pid), _) => subject(*pid),
+        };
+        let request = Request::File(wanted.clone());
+        let ((), file) = self.ask(Lane::Slow, subject, folder, &request)?;
+        file
     }
 
     /// The memory of process `pid`.
@@ -53,61 +58,34 @@ impl ProcessReader {
             left: Cell::new(MAX_READING),
         }
     }
-}
 
-impl Helper {
     /// The answer, if there is one in time. If not, it is the fault of process `subject`, which is not read any more.
-    fn ask_of<T: DeserializeOwned>(
+    fn ask<T: DeserializeOwned>(
         &self,
         lane: Lane,
         subject: Option<Subject>,
+        folder: Option<&File>,
         request: &Request,
-        with: Option<&File>,
     ) -> Option<(T, Option<File>)> {
-        if subject.is_some_and(|subject| !self.permits(&subject)) {
-            return None;
-        }
-        let answer = self.ask(lane, &[], request, with);
-        if let Err(failure) = &answer
-            && *failure != Failure::NotNow
-            && let Some(subject @ Subject::Process { pid, .. }) = subject
-        {
-            self.deny(
-                subject,
-                format_args!(
+        let (subjects, files) = (subject.as_slice(), folder.as_slice());
+        let answer = self.0.ask(lane, subjects, files, request);
+        answer.unwrap_or_else(|failure| {
+            if let Some(Subject::Process { pid, .. }) = subject
+                && failure != Failure::NotNow
+            {
+                tracing::warn!(
                     "process {pid} is not read any more: it blocks readers of its memory or of its root folder; its \
                      command line, environment, GPUs or Python frames are missing"
-                ),
-            );
-        }
-        answer.ok()
+                );
+            }
+            None
+        })
     }
 }
 
 fn subject(pid: u32) -> Option<Subject> {
     let started = proc::stat(pid).ok()?.starttime;
     Some(Subject::Process { pid, started })
-}
-
-/// Has files opened by the reader: at paths that lead through folders of others, where whoever serves them may never
-/// answer, as the user whose files they are. These are only files that wait for nobody ([`gpuprobe_os::mounts`]).
-#[derive(Clone, Debug)]
-pub struct Opener(Arc<Helper>);
-
-impl Opener {
-    /// The file, if it could be opened in time. One below a folder comes with that.
-    pub fn open(&self, wanted: &Wanted, folder: Option<&File>) -> Option<File> {
-        // Of a process, where it can be slow at will.
-        let subject = match wanted {
-            Wanted::At(_, None, _) => None,
-            Wanted::PerfMap(pid) | Wanted::At(_, Some(pid), _) | Wanted::Below { pid, .. } => {
-                subject(*pid)
-            }
-        };
-        let request = Request::File(wanted.clone());
-        let answer = self.0.ask_of(Lane::Slow, subject, &request, folder);
-        answer.and_then(|((), file)| file)
-    }
 }
 
 /// Memory of a process, all reads of which together have to be done in a certain time.
@@ -128,14 +106,10 @@ impl ProcessMemory {
         if self.subject.is_none() || left.is_zero() {
             return None;
         }
-        let request = Request::Memory {
-            pid: self.pid,
-            address,
-            size_bytes: buffer.len(),
-        };
+        let request = Request::Memory(self.pid, address, buffer.len());
         let begin = Instant::now();
-        let helper = &self.reader.0;
-        let answer = helper.ask_of::<Vec<u8>>(Lane::Quick, self.subject, &request, None);
+        let reader = &self.reader;
+        let answer = reader.ask::<Vec<u8>>(Lane::Quick, self.subject, None, &request);
         self.left.set(left.saturating_sub(begin.elapsed()));
         let (answer, _) = answer?;
         let buffer = buffer.get_mut(..answer.len())?;
@@ -174,10 +148,13 @@ mod tests {
         let reader = ProcessReader::default();
         let pid = std::process::id();
         let facts = || reader.facts(pid, &["PATH"], &[]);
-        let deny = |subject| reader.0.deny(subject, format_args!("it hangs"));
-        deny(Subject::Process { pid, started: 0 });
+        let fail = |subject| {
+            let request = Request::File(Wanted::PerfMap(pid));
+            reader.ask::<u64>(Lane::Slow, Some(subject), None, &request)
+        };
+        assert!(fail(Subject::Process { pid, started: 0 }).is_none());
         assert!(!facts().command_line.is_empty());
-        deny(subject(pid).unwrap());
+        assert!(fail(subject(pid).unwrap()).is_none());
         assert_eq!(facts(), InspectedProcess::default());
     }
 

@@ -3,68 +3,41 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A question. Each is answered by a value, but for those of which this is said. The file in question comes with
-/// it, or is known by a number.
+/// A question. Each is answered by a value. The files in question come with it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// The file that comes with this has this number from now on. Not answered.
-    Open(u64),
-    /// The file of this number is done with. Not answered.
-    Close(u64),
-    /// All files are. Not answered.
-    CloseAll,
     /// The headers of a file: `Result<Headers, Refusal>`.
-    Headers(u64),
+    Headers,
     /// The functions of the table that a file exports: `Result<Vec<FunctionInFile>, String>`.
-    Functions(u64),
+    Functions,
     /// A dynamic loader's rendezvous: `Result<Option<Rendezvous>, String>`.
-    Rendezvous(u64),
+    Rendezvous,
     /// How to unwind in the function at this address: `Option<FunctionRules>`.
-    Rules(u64, u64),
+    Rules(u64),
     /// The interpreter of Python in a file: `Option<Interpreter>`.
-    Interpreter(u64),
-    /// The mangled name of the function at this address: `Option<String>`.
-    Symbol(u64, u64),
+    Interpreter,
+    /// The mangled name of the function at this offset: `Option<String>`.
+    Symbol(u64),
     /// Bytes of a variable: `Option<u64>`.
-    Variable(u64, String),
+    Variable(String),
     /// The links to files with debugging information: `DebugLinks`.
-    Links(u64),
-    /// The checksum of a whole file: `u32`.
-    Checksum(u64),
-    /// The functions at an address: `Option<Vec<SymbolName>>`.
-    Names(WantedNames),
-    /// The name at an address in a perf map: `Option<String>`.
+    Links,
+    /// Whether a file has this build id or, where it or the other has none, its contents this checksum: `bool`.
+    IsMeant(Option<Vec<u8>>, Option<u32>),
+    /// The functions at an address, with their lines if debugging information may be read: `Option<Vec<SymbolName>>`.
+    /// The first file has the code, the second the same or better symbols, and the third, if there is one, what the
+    /// debugging information of several has in common.
+    Names(u64, bool),
+    /// The name at an address in a perf map, to which more may have been written since it was asked about under the same
+    /// number: `Option<String>`.
     JitSymbol(u64, u64),
     /// The beginning of the command line of a process, these variables, and which of these GPUs have device nodes:
     /// `InspectedProcess`.
-    Process {
-        pid: u32,
-        variables: Vec<String>,
-        gpus: Vec<u32>,
-    },
-    /// Memory of a process: the bytes.
-    Memory {
-        pid: u32,
-        address: u64,
-        size_bytes: usize,
-    },
+    Process(u32, Vec<String>, Vec<u32>),
+    /// Memory of a process at this address, so many bytes: the bytes.
+    Memory(u32, u64, usize),
     /// A file: `()`, with the file if it could be opened.
     File(Wanted),
-}
-
-/// Which names are wanted.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct WantedNames {
-    /// The file that has the code.
-    pub(crate) module: u64,
-    /// A file that has its symbols, too, and better ones.
-    pub(crate) debug: Option<u64>,
-    /// A file with what the debugging information of several has in common.
-    pub(crate) supplement: Option<u64>,
-    /// The address that it states.
-    pub(crate) address: u64,
-    /// Debugging information may be read.
-    pub(crate) with_details: bool,
 }
 
 /// A file that is wanted. It is opened only if it is a regular one.
@@ -72,17 +45,9 @@ pub(crate) struct WantedNames {
 pub enum Wanted {
     /// The map that process `pid` has written for `perf`.
     PerfMap(u32),
-    /// At a path of ours, or in the root of a process, if one is named, which user may read.
-    At(Vec<u8>, Option<u32>, u32),
-    /// At a path below the folder that comes with this, of a process, as this user.
-    Below {
-        /// The path.
-        path: Vec<u8>,
-        /// The process.
-        pid: u32,
-        /// The user, the group, and other groups.
-        user: (u32, u32, Vec<u32>),
-    },
+    /// At a path of ours, or of a process, if one is named: below the folder that comes with this, or in its root.
+    /// As this user, with this group and other groups.
+    At(Vec<u8>, Option<u32>, (u32, u32, Vec<u32>)),
 }
 
 /// A function at some place of a file.

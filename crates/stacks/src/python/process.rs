@@ -46,9 +46,8 @@ impl Interpreters {
     /// not supported. `None` if there is none.
     pub fn find(&mut self, pid: u32, spaces: &AddressSpaces) -> Option<Result<Running, Refused>> {
         let ask = |module: &Module| {
-            let file = module.numbered()?;
-            let request = Request::Interpreter(file.number);
-            let found: Option<Interpreter> = spaces.reader().ask(&[file], &request)?;
+            let file = module.opened()?;
+            let found: Option<Interpreter> = spaces.reader().ask(&[file], &Request::Interpreter)?;
             found.map(Arc::new)
         };
         let mut images = spaces.images(pid).enumerate();

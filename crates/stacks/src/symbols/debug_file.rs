@@ -4,65 +4,50 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::Module;
-use crate::helper::{DebugLinks, FileReader, Opener, Request, Wanted};
+use crate::helper::{DebugLinks, FileReader, OpenFile, ProcessReader, Request, Wanted};
 
 /// Debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
-/// A search for a module's debug file.
+/// A search for files with debugging information.
 pub(super) struct DebugFileSearch<'a> {
-    pub(super) module: &'a Module,
     pub(super) reader: &'a FileReader,
-    pub(super) opener: &'a Opener,
+    pub(super) opener: &'a ProcessReader,
+    /// The process, and the user who may read the file: the owner of the module.
+    pub(super) pid: u32,
+    pub(super) owner: u32,
 }
 
 impl DebugFileSearch<'_> {
-    /// The debug file of the module.
-    pub(super) fn find(&self) -> Option<Module> {
-        let by_id = self
-            .module
-            .build_id()
-            .and_then(|id| self.by_build_id(id, []));
-        by_id.or_else(|| self.by_link())
+    /// The debug file of the module in `file`, which has this build id.
+    pub(super) fn debug_file(&self, file: &OpenFile, id: Option<&[u8]>) -> Option<OpenFile> {
+        let by_id = id.and_then(|id| self.first_that(path_of(id), Some(id), None));
+        by_id.or_else(|| {
+            let (name, checksum) = self.links(file)?.debug?;
+            let name = name_of(&name)?;
+            let folder = file.path.parent()?;
+            let in_debug = Path::new(DEBUG_FOLDER).join(folder.strip_prefix("/").unwrap_or(folder));
+            let folders = [folder.to_owned(), folder.join(".debug"), in_debug];
+            let paths = folders.map(|folder| folder.join(name));
+            let others = paths.into_iter().filter(|path| *path != file.path);
+            self.first_that(others, id, Some(checksum))
+        })
     }
 
     /// The file with what the debugging information in `file` has in common with that of others, as `dwz`
     /// makes it.
-    pub(super) fn supplement(&self, file: &Module) -> Option<Module> {
+    pub(super) fn supplement(&self, file: &OpenFile) -> Option<OpenFile> {
         let (path, id) = self.links(file)?.alt?;
         let beside = file.path.parent()?.join(OsStr::from_bytes(&path));
-        self.by_build_id(&id, [beside])
+        let paths = [beside].into_iter().chain(path_of(&id));
+        self.first_that(paths, Some(&id), None)
     }
 
-    fn links(&self, file: &Module) -> Option<DebugLinks> {
-        let file = file.numbered()?;
-        self.reader.ask(&[file], &Request::Links(file.number))
+    fn links(&self, file: &OpenFile) -> Option<DebugLinks> {
+        self.reader.ask(&[file], &Request::Links)
     }
 
-    /// The file with this build id, at one of these paths or where distributions put it.
-    fn by_build_id(&self, id: &[u8], paths: impl IntoIterator<Item = PathBuf>) -> Option<Module> {
-        let paths = paths.into_iter().chain(path_of(id));
-        self.first_that(paths, |found| found.build_id() == Some(id))
-    }
-
-    fn by_link(&self) -> Option<Module> {
-        let (name, checksum) = self.links(self.module)?.debug?;
-        let name = name_of(&name)?;
-        let folder = self.module.path.parent()?;
-        let in_debug = Path::new(DEBUG_FOLDER).join(folder.strip_prefix("/").unwrap_or(folder));
-        let folders = [folder.to_owned(), folder.join(".debug"), in_debug];
-        let paths = folders.map(|folder| folder.join(name));
-        let others = paths.into_iter().filter(|path| *path != self.module.path);
-        self.first_that(others, |found| {
-            match (self.module.build_id(), found.build_id()) {
-                (Some(own), Some(other)) => own == other,
-                _ => self.checksum_of(found) == Some(checksum),
-            }
-        })
-    }
-
-    /// The first file at one of these paths that is meant; the reader does not keep those before it.
+    /// The first file at one of these paths that has this build id, or else this checksum.
     ///
     /// Each is opened in the root of the process and in gpuprobe's: the process may have ended, or run in a
     /// container without debug files. The traced process chooses the path, so a file is opened only if
@@ -70,30 +55,20 @@ impl DebugFileSearch<'_> {
     fn first_that(
         &self,
         paths: impl IntoIterator<Item = PathBuf>,
-        is_it: impl Fn(&Module) -> bool,
-    ) -> Option<Module> {
-        let owner = self.module.numbered()?.origin.owner();
-        for path in paths {
-            for root in [Some(self.module.pid), None] {
-                let wanted = Wanted::At(path.as_os_str().as_bytes().to_vec(), root, owner);
-                let Some(file) = self.opener.open(&wanted, None) else {
-                    continue;
-                };
-                let found = Module::of_file(path.clone(), file, self.reader);
-                if found.headers().is_ok() && is_it(&found) {
-                    return Some(found);
-                }
-                if let Some(file) = found.numbered() {
-                    self.reader.close(file);
-                }
-            }
-        }
-        None
-    }
-
-    fn checksum_of(&self, found: &Module) -> Option<u32> {
-        let file = found.numbered()?;
-        self.reader.ask(&[file], &Request::Checksum(file.number))
+        id: Option<&[u8]>,
+        checksum: Option<u32>,
+    ) -> Option<OpenFile> {
+        let request = Request::IsMeant(id.map(<[u8]>::to_vec), checksum);
+        let roots = [Some(self.pid), None];
+        let places = paths
+            .into_iter()
+            .flat_map(|path| roots.map(|root| (path.clone(), root)));
+        let mut files = places.filter_map(|(path, root)| {
+            let user = (self.owner, self.owner, Vec::new());
+            let wanted = Wanted::At(path.as_os_str().as_bytes().to_vec(), root, user);
+            OpenFile::new(self.opener.open(&wanted, None)?, &path)
+        });
+        files.find(|file| self.reader.ask(&[file], &request) == Some(true))
     }
 }
 
@@ -130,6 +105,7 @@ mod tests {
         assert_eq!(path_of(&[]), None);
     }
 
+    use crate::Module;
     use crate::elf::sample::ElfSample;
     use std::fs;
 
@@ -154,19 +130,20 @@ mod tests {
         for (name, bytes) in others {
             fs::write(folder.path().join(name), bytes)?;
         }
-        let (reader, opener) = (FileReader::default(), Opener::default());
-        let file = fs::File::open(&path)?;
-        let module = Module::of_file(path, file, &reader);
+        let (reader, opener) = (FileReader::default(), ProcessReader::default());
+        let module = Module::of_file(path.clone(), fs::File::open(&path)?, &reader);
+        let file = OpenFile::new(fs::File::open(&path)?, &path);
         let search = DebugFileSearch {
-            module: &module,
             reader: &reader,
             opener: &opener,
+            pid: 0,
+            owner: nix::unistd::getuid().as_raw(),
         };
-        let found = match is_supplement {
-            true => search.supplement(&module),
-            false => search.find(),
-        };
-        let inside = |found: Module| {
+        let found = file.and_then(|file| match is_supplement {
+            true => search.supplement(&file),
+            false => search.debug_file(&file, module.build_id()),
+        });
+        let inside = |found: OpenFile| {
             let inside = found.path.strip_prefix(folder.path());
             inside.map(|path| path.to_string_lossy().into_owned()).ok()
         };

@@ -14,9 +14,6 @@ use crate::helper::SymbolName;
 
 /// Functions that can be inlined at one place.
 const INLINED_LIMIT: usize = 256;
-/// Bytes of all names at one place: of so many functions that are inlined into each other, names
-/// are shortened.
-const PLACE_LIMIT: usize = 256 << 10;
 
 type SectionReader = EndianReader<LittleEndian, SectionBytes>;
 
@@ -72,10 +69,8 @@ impl DebugInfo {
             inlined.extend(last.replace(frame));
         }
         inlined.truncate(INLINED_LIMIT);
-        // Half of it for their files.
-        let limit = (PLACE_LIMIT / (inlined.len() + 1) / 2).min(NAME_LIMIT);
-        let inlined = inlined.iter().map(|frame| named(frame, limit, true));
-        let outermost = last.iter().map(|frame| named(frame, limit, false));
+        let inlined = inlined.iter().map(|frame| named(frame, true));
+        let outermost = last.iter().map(|frame| named(frame, false));
         Ok(inlined.chain(outermost).collect())
     }
 }
@@ -97,13 +92,13 @@ fn section(file: &Rc<ElfFile>, name: &str) -> io::Result<SectionReader> {
     Ok(EndianReader::new(bytes?, LittleEndian))
 }
 
-fn named(frame: &Frame<'_, SectionReader>, limit: usize, inlined: bool) -> SymbolName {
+fn named(frame: &Frame<'_, SectionReader>, inlined: bool) -> SymbolName {
     let function = frame.function.as_ref();
     let function = function.and_then(|name| name.raw_name().ok());
     let location = frame.location.as_ref();
     SymbolName {
-        function: function.map_or_else(String::new, |name| function_name(&name, limit)),
-        file: location.and_then(|at| Some(beginning(at.file?, limit))),
+        function: function.map_or_else(String::new, |name| function_name(&name, NAME_LIMIT)),
+        file: location.and_then(|at| Some(beginning(at.file?, NAME_LIMIT))),
         line: location.and_then(|at| at.line).filter(|&line| line > 0),
         inlined,
     }

@@ -23,16 +23,8 @@ struct LimitedText {
 impl fmt::Write for LimitedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.text.push_str(text);
-        match self.is_over() {
-            true => Err(fmt::Error),
-            false => Ok(()),
-        }
-    }
-}
-
-impl LimitedText {
-    fn is_over(&self) -> bool {
-        self.text.len() > self.limit
+        let fits = self.text.len() <= self.limit;
+        fits.then_some(()).ok_or(fmt::Error)
     }
 }
 
@@ -72,7 +64,7 @@ fn cpp(mangled: &str, limit: usize) -> Option<String> {
     let text = String::new();
     let mut name = LimitedText { text, limit };
     let written = symbol.structured_demangle(&mut name, &DemangleOptions::new());
-    (written.is_ok() || name.is_over()).then_some(name.text)
+    (written.is_ok() || name.text.len() > limit).then_some(name.text)
 }
 
 /// The demangled name, which the library limits to a megabyte.

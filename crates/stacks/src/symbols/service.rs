@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::source::{self, ProcessFiles};
 use super::{ResolvedFrames, SymbolRequest, Symbolizer};
 use crate::Module;
-use crate::helper::{FileReader, Opener, ProcessReader, Wanted};
+use crate::helper::{FileReader, ProcessReader, Wanted};
 use gpuprobe_model::stack::{Frame, ModuleId};
 use gpuprobe_os::privileges::{self, AS_OTHERS, LOOK};
 
@@ -42,7 +42,7 @@ impl Service {
     pub fn start(reader: &FileReader, processes: &ProcessReader) -> std::io::Result<Self> {
         let (requests, received) = channel();
         let (sender, answers) = channel();
-        let (reader, opener) = (reader.slow(), processes.opener());
+        let (reader, opener) = (reader.slow(), processes.clone());
         thread::Builder::new()
             .name("symbols".into())
             .spawn(move || {
@@ -136,7 +136,7 @@ impl Service {
 
 fn serve(
     symbolizer: &mut Symbolizer,
-    opener: &Opener,
+    opener: &ProcessReader,
     messages: &Receiver<ServiceMessage>,
     answers: &Sender<ResolvedFrames>,
 ) {
@@ -155,12 +155,7 @@ fn serve(
             return;
         };
         let answer = match message {
-            ServiceMessage::Find(request, module) => {
-                if let Some(module) = &module {
-                    symbolizer.open(module);
-                }
-                symbolizer.answer(request)
-            }
+            ServiceMessage::Find(request, module) => symbolizer.answer(request, module.as_ref()),
             ServiceMessage::Line(request, frame, files) => ResolvedFrames {
                 request,
                 frames: vec![source::read(opener, frame, files.as_deref())],

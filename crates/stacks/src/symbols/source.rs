@@ -12,7 +12,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_os::privileges::User;
 use gpuprobe_os::regular::open_folder;
 
-use crate::helper::{Opener, Wanted};
+use crate::helper::{ProcessReader, Wanted};
 use crate::python::origin::FileOrigin;
 
 /// Maximum number of bytes of a file read in search of a line.
@@ -50,17 +50,13 @@ impl ProcessFiles {
 
     /// The text of a line, counted from 1, trimmed. `None` if it is empty or missing, or the user may not
     /// read the file.
-    fn line(&self, opener: &Opener, file: &str, line: u32) -> Option<String> {
+    fn line(&self, opener: &ProcessReader, file: &str, line: u32) -> Option<String> {
         let from = match Path::new(file).is_absolute() {
             true => &self.root,
             false => &self.folder,
         };
         let User { uid, gid, groups } = self.user.clone();
-        let wanted = Wanted::Below {
-            path: file.into(),
-            pid: self.pid,
-            user: (uid, gid, groups),
-        };
+        let wanted = Wanted::At(file.into(), Some(self.pid), (uid, gid, groups));
         let file = opener.open(&wanted, Some(from))?;
         let mut lines = BufReader::new(file.take(MAX_FILE_BYTES)).split(b'\n');
         let text = lines.nth(line.checked_sub(1)? as usize)?.ok()?;
@@ -71,7 +67,11 @@ impl ProcessFiles {
 }
 
 /// The frame of a Python line with its source text, read from `files`, if it is the user's own code.
-pub(super) fn read(opener: &Opener, mut frame: Frame, files: Option<&ProcessFiles>) -> Frame {
+pub(super) fn read(
+    opener: &ProcessReader,
+    mut frame: Frame,
+    files: Option<&ProcessFiles>,
+) -> Frame {
     frame.source = files.and_then(|files| {
         let file = frame.file.as_deref()?;
         (FileOrigin::of(file) == FileOrigin::User).then_some(())?;
@@ -96,8 +96,8 @@ mod tests {
         symlink("train.py", path("link.py")).unwrap();
         nix::unistd::mkfifo(&path("fifo.py"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let files = ProcessFiles::of(std::process::id()).unwrap();
-        let line =
-            |name: &str, line| files.line(&Opener::default(), path(name).to_str().unwrap(), line);
+        let reader = ProcessReader::default();
+        let line = |name: &str, line| files.line(&reader, path(name).to_str().unwrap(), line);
         assert_eq!(line("train.py", 3).as_deref(), Some("loss = model(x)"));
         assert_eq!(line("link.py", 4).as_deref(), Some("last"));
         for (name, number) in [
@@ -108,8 +108,8 @@ mod tests {
         ] {
             assert_eq!(line(name, number), None, "{name}:{number}");
         }
-        assert_eq!(files.line(&Opener::default(), "/proc/self/status", 1), None);
-        assert_eq!(files.line(&Opener::default(), "<string>", 1), None);
+        assert_eq!(files.line(&reader, "/proc/self/status", 1), None);
+        assert_eq!(files.line(&reader, "<string>", 1), None);
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         };
         let line = |mode| {
             fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
-            files.line(&Opener::default(), secret.to_str().unwrap(), 1)
+            files.line(&ProcessReader::default(), secret.to_str().unwrap(), 1)
         };
         assert_eq!(line(0o600), None);
         assert_eq!(line(0o644).as_deref(), Some("key = 1"));

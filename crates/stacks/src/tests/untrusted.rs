@@ -16,9 +16,7 @@ use nix::unistd::{Gid, Uid, mkfifo};
 use crate::elf::{Headers, LoadSegment, Refusal};
 use crate::elf_file::ElfFile;
 use crate::functions::FunctionInFile;
-use crate::helper::protocol::{
-    InspectedProcess, Request, SymbolName, Wanted, WantedNames, decoded,
-};
+use crate::helper::protocol::{InspectedProcess, Request, SymbolName, Wanted, decoded};
 use crate::program::Served;
 use crate::python::Interpreter;
 use crate::python::code::{CodeRecord, PythonStack, is_code};
@@ -96,7 +94,7 @@ pub fn try_perf_map(bytes: &[u8]) -> usize {
     let (mut whole, mut parts) = (PerfMap::default(), PerfMap::default());
     whole.append(text);
     parts.append(&text[..length.min(text.len())]);
-    parts.append(&text[parts.text.len()..]);
+    parts.append(&text[parts.length..]);
     assert_eq!(whole.functions, parts.functions, "the whole, and its parts");
     let starts = whole.functions.keys();
     starts.filter(|&&start| whole.find(start).is_some()).count()
@@ -132,18 +130,13 @@ pub fn plant(folder: &Path) -> io::Result<()> {
 pub fn try_opener(folder: &Path, lines: &[u8]) -> io::Result<usize> {
     let mut opened = 0;
     for line in lines.split(|&byte| byte == b'\n') {
-        let request = Request::File(Wanted::Below {
-            path: line.to_vec(),
-            pid: std::process::id(),
-            user: (
-                Uid::effective().as_raw(),
-                Gid::effective().as_raw(),
-                Vec::new(),
-            ),
-        });
+        let [uid, gid] = [Uid::effective().as_raw(), Gid::effective().as_raw()];
+        let user = (uid, gid, Vec::new());
+        let wanted = Wanted::At(line.to_vec(), Some(std::process::id()), user);
+        let request = Request::File(wanted);
         let granted = open_folder(&folder.join("granted"))?;
-        let answer = Served::default().answer(request, Some(granted))?;
-        let Some(file) = answer.and_then(|answer| answer.file) else {
+        let (_, file) = Served::default().answer(request, &[granted])?;
+        let Some(file) = file else {
             continue;
         };
         opened += 1;
@@ -169,20 +162,19 @@ fn is_inside(folder: &Path, file: &File) -> io::Result<bool> {
 /// the number of answers that are not empty.
 pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
     let mut served = Served::default();
-    served.answer(
-        Request::Open(1),
-        Some(gpuprobe_os::bounded::file_of(bytes)?),
-    )?;
+    let file = gpuprobe_os::bounded::file_of(bytes)?;
+    let files = [file.try_clone()?, file.try_clone()?, file];
     let mut requests = vec![
-        Request::Headers(1),
-        Request::Rendezvous(1),
-        Request::Interpreter(1),
-        Request::Functions(1),
-        Request::Links(1),
-        Request::Checksum(1),
-        Request::Variable(1, "table_".to_owned()),
+        Request::Headers,
+        Request::Rendezvous,
+        Request::Interpreter,
+        Request::Functions,
+        Request::Links,
+        Request::IsMeant(None, Some(crc32fast::hash(bytes))),
+        Request::Variable("table_".to_owned()),
     ];
-    let addresses: Vec<_> = match served.elf(1)?.headers() {
+    let elf = ElfFile::of(&files[0]);
+    let addresses: Vec<_> = match elf.headers() {
         Ok(headers) => {
             let step = |size: u64| (size / 64).max(1);
             let of = |s: &LoadSegment| (s.address, step(s.file_size));
@@ -195,23 +187,19 @@ pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
         Err(_) => Vec::new(),
     };
     for address in addresses {
-        requests.push(Request::Rules(1, address));
-        requests.push(Request::Symbol(1, address));
-        requests.push(Request::Names(WantedNames {
-            module: 1,
-            debug: None,
-            supplement: Some(1),
-            address,
-            with_details: true,
-        }));
+        requests.push(Request::Rules(address));
+        let headers = elf.headers().ok();
+        let offset = headers.and_then(|it| it.segments.offset_of(address));
+        requests.extend(offset.map(|(offset, _)| Request::Symbol(offset)));
+        requests.push(Request::Names(address, true));
     }
     let mut answers = 0;
     for request in requests {
         // The library that names functions may panic, which ends a reader.
-        let answer = || served.answer(request, None);
+        let answer = || served.answer(request, &files);
         let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer));
         if let Ok(answer) = answer {
-            let answer = answer?.unwrap_or_default().bytes;
+            let (answer, _) = answer?;
             // `None`, and an empty list.
             answers += usize::from(answer != [0]);
         }

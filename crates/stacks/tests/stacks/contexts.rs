@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::StackCopy;
-use gpuprobe_stacks::helper::{Opener, Wanted};
+use gpuprobe_stacks::helper::{FileReader, ProcessReader, Wanted};
 use gpuprobe_stacks::store::StackStore;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -112,7 +112,7 @@ fn through_code_of_a_process_that_has_ended() {
         world.spaces.refresh(pid);
         let registers = process.registers();
         let bytes = process.stack(registers.rsp, 1 << 20);
-        let map = Opener::default().open(&Wanted::PerfMap(pid), None);
+        let map = ProcessReader::default().open(&Wanted::PerfMap(pid), None);
         drop(process);
         fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
@@ -150,7 +150,7 @@ fn paths_through_code_that_was_made_at_run_time_are_known_again() {
     (raw.sp, raw.fp, raw.root) = (sp, process.registers().rbp, 7);
     raw.return_address = unwound.stack.locations[1].address;
     raw.copied = bytes.len().try_into().unwrap();
-    let mut store = StackStore::default();
+    let mut store = StackStore::new(false, FileReader::default(), ProcessReader::default());
     for id in [1, 2] {
         raw.id = id;
         let record = [raw.as_bytes(), &bytes].concat();

@@ -29,7 +29,7 @@ impl World {
     pub(crate) fn at(place: HelperHost) -> Self {
         let (files, processes) = (FileReader::new(place), ProcessReader::new(place));
         Self {
-            symbolizer: Symbolizer::new(files.slow(), processes.opener()),
+            symbolizer: Symbolizer::new(files.slow(), processes.clone()),
             spaces: AddressSpaces::new(files, processes),
         }
     }
@@ -37,15 +37,13 @@ impl World {
     pub(crate) fn frames(&mut self, pid: u32, stack: &CallStack) -> Vec<Frame> {
         let mut frames = Vec::new();
         for (index, location) in stack.locations.iter().enumerate() {
-            if let Some(module) = location.module.and_then(|id| self.spaces.module(id)) {
-                self.symbolizer.open(&module);
-            }
+            let module = location.module.and_then(|id| self.spaces.module(id));
             let request = SymbolRequest {
                 pid,
                 location: *location,
                 is_innermost: index == 0,
             };
-            frames.extend(self.symbolizer.answer(request).frames);
+            frames.extend(self.symbolizer.answer(request, module.as_ref()).frames);
         }
         frames
     }
