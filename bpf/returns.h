@@ -166,31 +166,21 @@ __noinline int gp_send_call(struct gp_thread *thread, struct gp_frame *frame, __
 	return 0;
 }
 
-/* Notes that a graph of the process has memory nodes. */
-static __always_inline void gp_note_graph_memory(struct gp_thread *thread, __u32 op)
-{
-	struct gp_process *process;
-
-	if (op != GP_OP_GRAPH_ALLOCATE && op != GP_OP_GRAPH_FREE && op != GP_OP_GRAPH_NODE)
-		return;
-	process = gp_find_process(thread->tgid);
-	if (process)
-		process->graph_memory = 1;
-}
-
-/* Whether the ledger needs the call although it is not a memory call. */
+/* Whether the ledger needs the call although it is not a memory call: of launches of graphs only
+ * those of a process of which a graph has memory nodes, which is noted here. */
 static __always_inline bool gp_is_ledger_event(struct gp_thread *thread, __u32 row)
 {
 	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
 	struct gp_process *process;
+	__u32 op = recipe->op;
 
 	if (!(recipe->flags & GP_FLAG_LEDGER_EVENT))
 		return false;
-	/* The ledger needs graph launches only if a graph has memory nodes. */
-	if (recipe->op != GP_OP_GRAPH_LAUNCH)
-		return true;
 	process = gp_find_process(thread->tgid);
-	return process && process->graph_memory;
+	if (process &&
+	    (op == GP_OP_GRAPH_ALLOCATE || op == GP_OP_GRAPH_FREE || op == GP_OP_GRAPH_NODE))
+		process->graph_memory = 1;
+	return op != GP_OP_GRAPH_LAUNCH || (process && process->graph_memory);
 }
 
 /* Applies a returned call that affects launch counting. */
@@ -220,7 +210,7 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 	__u32 row = cookie & (GP_MAX_ROWS - 1);
 	__u32 op = recipes[row].op, tid = (__u32)bpf_get_current_pid_tgid();
 	__s32 result = (__s32)PT_REGS_RC(ctx);
-	__u64 sp = gp_entry_sp(ctx);
+	__u64 sp = PT_REGS_SP(ctx) - GP_RETURN_ADDRESS_BYTES; /* as at entry */
 	struct gp_thread *thread;
 	struct gp_frame *frame;
 	__u32 depth, left = 0;
@@ -262,11 +252,8 @@ found:
 	if (!result && op == GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
 	/* Nodes collected by a failed capture are to be dropped. */
-	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger &&
-	    gp_is_ledger_event(thread, row)) {
-		gp_note_graph_memory(thread, op);
+	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger && gp_is_ledger_event(thread, row))
 		gp_send_call(thread, frame, result, tid);
-	}
 	if (gp_affects_launches(op))
 		gp_apply_kernels(thread, frame, op, result);
 	else if (!result && op != GP_OP_CONTEXT_CREATE)

@@ -16,12 +16,6 @@
 #define GP_RETURN_ADDRESS_BYTES 0
 #endif
 
-/* The stack pointer at function entry, computed at return. */
-static __always_inline __u64 gp_entry_sp(struct pt_regs *ctx)
-{
-	return PT_REGS_SP(ctx) - GP_RETURN_ADDRESS_BYTES;
-}
-
 /* The integer arguments of a call. In memory: to choose among registers is a branch for each,
  * of which the verifier would follow all for each value. */
 struct gp_arguments {
