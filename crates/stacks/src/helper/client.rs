@@ -164,11 +164,11 @@ impl Helper {
     /// The process that answers, which is started if there is none.
     fn process(&self) -> Result<Arc<HelperProcess>, Failure> {
         let mut current = lock(&self.current);
+        let mut ended = lock(&self.ended);
+        ended.retain(|process| process.is_there());
         if let Some(process) = &*current {
             return Ok(process.clone());
         }
-        let mut ended = lock(&self.ended);
-        ended.retain(|process| process.is_there());
         let process = match ended.len() {
             ..MAX_HANGING => HelperProcess::start(self.role, self.host),
             _ => Err(io::Error::other("too many hang in the kernel")),
