@@ -53,11 +53,11 @@ pub fn create_new(path: &Path) -> io::Result<(File, User)> {
 /// # Errors
 /// Returns the file system's error, or `PermissionDenied` if another user has placed a link there.
 pub fn create_folder(path: &Path) -> io::Result<()> {
-    let create = |user: &User| {
+    as_user(invoker(), |user| {
         resolved(path, user)?;
         fs::create_dir_all(path)
-    };
-    as_user(invoker(), create).map(|_| ())
+    })
+    .map(drop)
 }
 
 /// Runs `action` as the user who called sudo; as ourselves if nobody did, if that user may not do it, as in `/root`, or
@@ -105,29 +105,23 @@ fn truncate(path: &Path) -> io::Result<File> {
 fn resolved(path: &Path, user: &User) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
-        let mut links = path.ancestors().filter_map(|part| {
-            let found = fs::symlink_metadata(part).ok()?;
-            found.is_symlink().then_some((part, found.uid()))
-        });
         // The outermost leads to the others.
-        let Some((link, owner)) = links.by_ref().last() else {
+        let Some(link) = path.ancestors().filter(|part| part.is_symlink()).last() else {
             return Ok(path);
         };
         let folder = folder_of(link);
         if statfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC {
             return Ok(path);
         }
+        let owner = fs::symlink_metadata(link)?.uid();
         if ![0, user.uid].contains(&owner) {
             let name = Path::new(link.file_name().unwrap_or(link.as_os_str())).display();
             return refuse(format!("'{name}' is a symbolic link of user {owner}"));
         }
         let rest = path.strip_prefix(link).unwrap_or(Path::new(""));
-        let target = folder.join(fs::read_link(link)?);
-        // Joining nothing would add a slash.
-        path = match rest.as_os_str().is_empty() {
-            true => target,
-            false => target.join(rest),
-        };
+        let target = folder.join(fs::read_link(link)?).join(rest);
+        // Without the slash that joining nothing adds.
+        path = target.components().collect();
     }
     Err(Errno::ELOOP.into())
 }

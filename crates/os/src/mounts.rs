@@ -55,13 +55,11 @@ pub fn is_foreign(error: &io::Error) -> bool {
 /// # Errors
 /// Returns an error for which [`is_foreign`] is true, or the system's error.
 pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
-    match all_are_trusted() || is_trusted(place, pid)? {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            ErrorKind::Unsupported,
-            "it is on a file system that another user serves or has mounted",
-        )),
+    if all_are_trusted() || is_trusted(place, pid)? {
+        return Ok(());
     }
+    let why = "it is on a file system that another user serves or has mounted";
+    Err(io::Error::new(ErrorKind::Unsupported, why))
 }
 
 /// Whether a file is on a mount of our namespace, or of another of our user namespace, as in most containers, or on a

@@ -104,10 +104,9 @@ pub fn status(pid: u32) -> io::Result<Status> {
 /// # Errors
 /// Returns the system's error if there is none.
 pub fn inner_id(pid: u32) -> io::Result<u32> {
-    let inner = status(pid)?.nspid.and_then(|ids| ids.last().copied());
-    Ok(inner
-        .and_then(|inner| u32::try_from(inner).ok())
-        .unwrap_or(pid))
+    let ids = status(pid)?.nspid.unwrap_or_default();
+    let inner = ids.last().and_then(|&inner| u32::try_from(inner).ok());
+    Ok(inner.unwrap_or(pid))
 }
 
 fn invalid(error: ProcError) -> io::Error {

@@ -62,7 +62,8 @@ pub fn open_mapped(
 }
 
 fn open_by_path(pid: u32, (device, inode): (u64, u64), path: &Path) -> io::Result<File> {
-    let file = open_regular_in_root(pid, path)?;
+    // Since Linux 6.18, whoever may read the mappings of a process need not be able to reach its root.
+    let file = open_regular_in_root(pid, path).or_else(|_| open_regular(path))?;
     let metadata = file.metadata()?;
     // btrfs and overlayfs have anonymous device numbers (major 0) per file, which maps and stat report differently.
     let is_device =
