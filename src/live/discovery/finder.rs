@@ -302,20 +302,16 @@ impl Finder {
 
     /// Looks at a process, or, if it has mapped very much, at a part: the rest is looked at after others.
     fn look(&mut self, notice: Notice) {
-        let (pid, begun) = (notice.pid, Instant::now());
+        let pid = notice.pid;
         let since_ns = self.probe.scan_begins(pid).or_else(|| started_ns(pid));
         let mut look = Look {
             pid,
             since_ns: (!notice.held).then_some(since_ns.unwrap_or(0)),
-            until: Some(begun + LOOK_FOR),
+            until: Some(Instant::now() + LOOK_FOR),
             ..Look::default()
         };
         // An error means that the process has ended.
         let read = self.read(&mut look);
-        let now = Instant::now();
-        if look.learnt == 0 && !notice.held {
-            self.queue.rest(pid, now - begun, now);
-        }
         if look.is_partial {
             return self.queue_look(notice);
         }
@@ -330,8 +326,10 @@ impl Finder {
         }
     }
 
-    /// Reads what a process has mapped, and attaches to it.
+    /// Reads what a process has mapped, and attaches to it. After a look in vain the process rests, also after one at
+    /// the start.
     fn read(&mut self, look: &mut Look) -> io::Result<()> {
+        let begun = Instant::now();
         loop {
             let learnt = look.learnt;
             for mapped in process::mapped(look.pid)? {
@@ -339,9 +337,13 @@ impl Finder {
             }
             // Files mapped while a file was being attached to are found now.
             if look.learnt == learnt || look.is_partial {
-                return Ok(());
+                break;
             }
         }
+        if look.learnt == 0 {
+            self.queue.rest(look.pid, begun.elapsed(), Instant::now());
+        }
+        Ok(())
     }
 
     /// Notes that the process may have called CUDA before it was probed.
