@@ -242,9 +242,9 @@ mod tests {
 
     #[test]
     fn times() {
-        assert_eq!("2s".parse(), Ok(Moment::After(2_000_000_000)));
-        assert_eq!("-5ns".parse(), Ok(Moment::After(-5)));
-        let noon = "2026-11-25T12:00:00Z".parse();
+        assert_eq!("2s".parse::<Moment>(), Ok(Moment::After(2_000_000_000)));
+        assert_eq!("-5ns".parse::<Moment>(), Ok(Moment::After(-5)));
+        let noon = "2026-11-25T12:00:00Z".parse::<Moment>();
         assert!(matches!(noon, Ok(Moment::At(_))));
         for wrong in ["", "-", "--1s", "soon", "2026-11-25T25:00:00Z"] {
             assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
