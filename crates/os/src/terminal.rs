@@ -167,7 +167,7 @@ impl<W: Write> Drop for Plain<W> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::color::{ColorChoice, Tone};
+    use crate::color::Tone;
 
     fn to_bytes(colored: bool) -> Plain<Vec<u8>> {
         let (out, begun) = (Vec::new(), Vec::new());
