@@ -20,7 +20,7 @@ impl Probe {
     ///
     /// # Errors
     /// Returns an error of libbpf or of `mmap`, or an error if the thread that empties them cannot be started.
-    pub fn rings(&self) -> Result<Rings> {
+    pub fn rings(self: &Arc<Self>) -> Result<Rings> {
         let maps = &self.skeleton.maps;
         let stacks = (self.stacks != StackMode::Off).then_some(&maps.stack_ring);
         let batches = self.batches.then_some(&maps.batch_ring);
@@ -30,7 +30,7 @@ impl Probe {
             Some(MapHandle::try_from(&maps.activity_ring)?),
             batches.map(MapHandle::try_from).transpose()?,
         ];
-        Rings::open(rings, &maps.control_ring, Arc::clone(&self.globals))
+        Rings::open(rings, &maps.control_ring, Arc::clone(self))
     }
 
     /// Adds a process to the map of targets.

@@ -4,7 +4,7 @@ use super::configure::{configure, follows_children};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use caps::Capability;
@@ -21,13 +21,6 @@ use gpuprobe_cuda::table;
 use gpuprobe_model::abi::RawCode;
 use gpuprobe_os::privileges;
 
-/// The globals of the programs.
-pub(super) type Globals = Arc<Mutex<&'static mut types::bss>>;
-
-pub(super) fn globals(of: &Globals) -> MutexGuard<'_, &'static mut types::bss> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The loaded programs and their maps, which several threads use.
 pub struct Probe {
     /// Kind of attachment in use.
@@ -39,7 +32,8 @@ pub struct Probe {
     /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
     /// the programs check the process.
     pub(super) filters_processes: bool,
-    pub(super) globals: Globals,
+    /// The globals of the programs: memory of the skeleton, so nobody else keeps them.
+    globals: Mutex<&'static mut types::bss>,
     pub(super) skeleton: GpuprobeSkel<'static>,
 }
 
@@ -111,9 +105,7 @@ impl Probe {
             batches: config.is_some_and(|config| config.modes.activity),
             kept: Vec::new(),
             filters_processes: false,
-            globals: Arc::new(Mutex::new(
-                bss.context("the BPF object has no mapped globals")?,
-            )),
+            globals: Mutex::new(bss.context("the BPF object has no mapped globals")?),
             skeleton,
         };
         // Entry 0 is for processes without an entry: no address is code.
@@ -159,7 +151,7 @@ impl Probe {
     }
 
     pub(super) fn bss(&self) -> MutexGuard<'_, &'static mut types::bss> {
-        globals(&self.globals)
+        self.globals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::sync::mpsc as rounds;
 use tokio::task::yield_now;
 use zerocopy::FromBytes;
 
-use super::load::{Globals, globals};
+use super::load::Probe;
 use gpuprobe_model::abi::{RawImage, RawNotice, RawStack, record};
 use gpuprobe_os::privileges;
 
@@ -117,7 +117,7 @@ impl Rings {
     pub(super) fn open(
         rings: [Option<MapHandle>; RINGS],
         control_ring: &dyn MapCore,
-        globals: Globals,
+        probe: Arc<Probe>,
     ) -> Result<Self> {
         let queued = Arc::<AtomicUsize>::default();
         let wake = Arc::new(EventFd::new().context("cannot make a descriptor")?);
@@ -126,7 +126,7 @@ impl Rings {
         let (counted, woken) = (Arc::clone(&queued), Arc::clone(&wake));
         let empty = move || {
             privileges::keep_only_here(&[]);
-            let reader = RingReader::open(&rings, &woken, globals, counted);
+            let reader = RingReader::open(&rings, &woken, probe, counted);
             let read = reader.and_then(|reader| reader.run(&requested, &sender));
             if let Err(error) = read {
                 let _ = sender.send(Err(error));
@@ -259,7 +259,7 @@ impl Drop for Rings {
 struct RingReader {
     rings: [Option<OneRing>; RINGS],
     epoll: Epoll,
-    globals: Globals,
+    probe: Arc<Probe>,
     queued: Arc<AtomicUsize>,
 }
 
@@ -267,7 +267,7 @@ impl RingReader {
     fn open(
         maps: &[Option<MapHandle>; RINGS],
         wake: &EventFd,
-        globals: Globals,
+        probe: Arc<Probe>,
         queued: Arc<AtomicUsize>,
     ) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -284,7 +284,7 @@ impl RingReader {
         Ok(Self {
             rings,
             epoll,
-            globals,
+            probe,
             queued,
         })
     }
@@ -298,7 +298,7 @@ impl RingReader {
         loop {
             let is_full = self.queued.load(Ordering::Relaxed) > MAX_QUEUED;
             // A record that came during the last reading may have been read by it, and its wake-up is over: none follows.
-            let is_woken = globals(&self.globals).wake_pending != [0; RINGS];
+            let is_woken = self.probe.bss().wake_pending != [0; RINGS];
             let pause = match (is_full, is_woken) {
                 (true, _) => QUEUE_PAUSE,
                 (false, true) => Duration::ZERO,
@@ -336,7 +336,7 @@ impl RingReader {
     /// Reads all rings, from the last one to the first.
     fn read(&self) -> Round {
         // From here on a new record wakes this thread again.
-        globals(&self.globals).wake_pending = [0; RINGS];
+        self.probe.bss().wake_pending = [0; RINGS];
         fence(Ordering::SeqCst);
         let mut round = Round::default();
         for (ring, records) in self.rings.iter().zip(&mut round.records).rev() {
