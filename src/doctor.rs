@@ -15,7 +15,9 @@ use crate::host::nvml::Nvml;
 use crate::host::process;
 use crate::host::process::ProcessHandle;
 use crate::host::{LibraryRole, MappedLibrary, cupti, gpus, system};
-use crate::probe::{AttachKind, KERNEL_BTF, Probe, arm64, has_btf, has_ring_buffers, known_cause};
+use crate::probe::{
+    AttachKind, KERNEL_BTF, LoadSettings, Probe, arm64, has_btf, has_ring_buffers, known_cause,
+};
 use gpuprobe_cuda::table::SELF_TEST_ROW;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::text::printable;
@@ -150,8 +152,12 @@ impl Doctor {
     fn check_attach_kinds(&mut self) -> bool {
         let mut best = None;
         for kind in AttachKind::ALL {
-            let (grade, found) = match Probe::check(kind) {
-                Ok(()) => (OK, "entry and return were recorded".to_owned()),
+            let settings = LoadSettings {
+                kind: Some(kind),
+                ..LoadSettings::default()
+            };
+            let (grade, found) = match Probe::load(&settings) {
+                Ok(_) => (OK, "entry and return were recorded".to_owned()),
                 Err(error) => (NOTE, format!("{error:#}")),
             };
             best = best.or((grade == OK).then_some(kind));

@@ -4,27 +4,27 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::OpenSkel;
 
 use super::kind::AttachKind;
+use super::load::LoadSettings;
 use super::recipe::recipe;
 use super::skeleton::{OpenGpuprobeMaps, OpenGpuprobeSkel, types::rodata as Rodata};
-use crate::live::{Target, TensorMode, TraceConfig};
 use crate::probe::StackMode;
 use gpuprobe_cuda::FUNCTIONS;
 
-/// Applies the settings of a session, if it is for one, and selects the programs of an attachment kind.
+/// Applies the settings, and selects the programs of an attachment kind.
 pub(super) fn configure(
     open: &mut OpenGpuprobeSkel<'_>,
-    config: Option<&TraceConfig>,
+    settings: &LoadSettings,
     kind: AttachKind,
 ) -> Result<()> {
-    for (name, entries) in config.iter().flat_map(|it| &it.advanced.map_entries) {
+    for (name, entries) in &settings.map_entries {
         let mut maps = open.open_object_mut().maps_mut();
         let map = maps.find(|map| *map.name() == **name);
         let mut map = map.with_context(|| format!("there is no map {name}"))?;
         map.set_max_entries(entries.get())
             .with_context(|| format!("cannot resize the map {name}"))?;
     }
-    select_maps(&mut open.maps, config)?;
-    select_programs(open, config, kind);
+    select_maps(&mut open.maps, settings)?;
+    select_programs(open, settings, kind);
     let maps = &mut open.maps;
     // Half of the size of each ring: of the rest, a process gets half.
     let rings = [
@@ -46,45 +46,31 @@ pub(super) fn configure(
     for (row, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *row = recipe(function);
     }
-    if let Some(config) = config {
-        fill(rodata, config);
-    }
+    fill(rodata, settings);
     Ok(())
 }
 
-fn fill(rodata: &mut Rodata, config: &TraceConfig) {
-    rodata.only_targets = config.target != Target::Everything;
-    rodata.follow_children = follows_children(config);
-    rodata.hold_targets = matches!(config.target, Target::Command(_));
-    rodata.count_launches = config.modes.cudatrace;
-    rodata.stream_launches = config.records_launches();
-    rodata.launch_stacks = config.records_launches() && config.modes.activity;
-    rodata.keep_ledger = config.modes.memleak;
-    rodata.call_durations = config.record.is_some();
-    rodata.take_python = takes_python(config);
-    rodata.take_tensors = config.tensors != TensorMode::Off;
-    rodata.take_copies = config.modes.bandwidth_util;
-    rodata.stack_mode = config.stacks as u32;
+fn fill(rodata: &mut Rodata, settings: &LoadSettings) {
+    rodata.only_targets = settings.only_targets;
+    rodata.follow_children = settings.follow_children;
+    rodata.hold_targets = settings.hold_targets;
+    rodata.count_launches = settings.modes.cudatrace;
+    rodata.stream_launches = settings.single_launches;
+    rodata.launch_stacks = settings.single_launches && settings.modes.activity;
+    rodata.keep_ledger = settings.modes.memleak;
+    rodata.call_durations = settings.durations;
+    rodata.take_python = settings.python;
+    rodata.take_tensors = settings.tensors;
+    rodata.take_copies = settings.modes.bandwidth_util;
+    rodata.stack_mode = settings.stacks as u32;
 }
 
-/// Whether children of targets are targets.
-pub(super) fn follows_children(config: &TraceConfig) -> bool {
-    config.children || matches!(config.target, Target::Command(_))
-}
-
-fn takes_python(config: &TraceConfig) -> bool {
-    config.python && config.stacks.is_on()
-}
-
-fn select_maps(maps: &mut OpenGpuprobeMaps<'_>, config: Option<&TraceConfig>) -> Result<()> {
-    let has = |setting: fn(&TraceConfig) -> bool| config.is_some_and(setting);
-    let stacks = has(|config| config.stacks.is_on());
-    let learns = has(|config| config.stacks == StackMode::Auto);
-    let python = has(takes_python);
-    let requests = has(|config| config.tensors == TensorMode::Requested);
+fn select_maps(maps: &mut OpenGpuprobeMaps<'_>, settings: &LoadSettings) -> Result<()> {
+    let (stacks, learns) = (settings.stacks.is_on(), settings.stacks == StackMode::Auto);
+    let (python, requests) = (settings.python, settings.requests);
     for (map, is_needed) in [
-        (&mut maps.launches, has(|config| config.modes.cudatrace)),
-        (&mut maps.batch_ring, has(|config| config.modes.activity)),
+        (&mut maps.launches, settings.modes.cudatrace),
+        (&mut maps.batch_ring, settings.modes.activity),
         (&mut maps.stack_ring, stacks),
         (&mut maps.walks, stacks),
         (&mut maps.sent_walks, stacks),
@@ -103,12 +89,7 @@ fn select_maps(maps: &mut OpenGpuprobeMaps<'_>, config: Option<&TraceConfig>) ->
     Ok(())
 }
 
-fn select_programs(
-    open: &mut OpenGpuprobeSkel<'_>,
-    config: Option<&TraceConfig>,
-    kind: AttachKind,
-) {
-    let has = |setting: fn(&TraceConfig) -> bool| config.is_some_and(setting);
+fn select_programs(open: &mut OpenGpuprobeSkel<'_>, settings: &LoadSettings, kind: AttachKind) {
     for mut program in open.open_object_mut().progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let (what, way) = name.rsplit_once('_').unwrap_or_default();
@@ -121,10 +102,10 @@ fn select_programs(
             _ => true,
         };
         let is_needed = match (what, way) {
-            ("batch", _) => has(|config| config.modes.activity),
-            ("code_gone", _) => has(takes_python),
-            ("tensor", "request") => has(|config| config.tensors == TensorMode::Requested),
-            ("task", "fork") => has(follows_children),
+            ("batch", _) => settings.modes.activity,
+            ("code_gone", _) => settings.python,
+            ("tensor", "request") => settings.requests,
+            ("task", "fork") => settings.follow_children,
             _ => true,
         };
         program.set_autoload(is_of_kind && is_needed);

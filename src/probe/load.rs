@@ -1,8 +1,9 @@
 //! Loading the BPF programs with the best supported kind of attachment.
 
-use super::configure::{configure, follows_children};
+use super::configure::configure;
 use std::fs::File;
 use std::mem::MaybeUninit;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,11 +16,39 @@ use zerocopy::FromZeros;
 use super::attach::{self, ProbePoint, Purpose};
 use super::kind::{self, AttachKind};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, types};
-use crate::live::TraceConfig;
 use crate::probe::StackMode;
-use gpuprobe_cuda::table;
+use gpuprobe_cuda::{Modes, table};
 use gpuprobe_model::abi::RawCode;
 use gpuprobe_os::privileges;
+
+/// Settings that are fixed while the programs are loaded. By default they do what every session needs.
+#[derive(Default)]
+pub struct LoadSettings {
+    /// Trace only the targets, added with [`Probe::add_target`].
+    pub only_targets: bool,
+    /// Children of targets are targets.
+    pub follow_children: bool,
+    /// Stop targets at exec and when they map a CUDA library; discovery resumes them.
+    pub hold_targets: bool,
+    /// What is counted and sent.
+    pub modes: Modes,
+    /// Send a record for each launch.
+    pub single_launches: bool,
+    /// Send begin and end of every call; otherwise of allocations only the end, and of frees only the begin.
+    pub durations: bool,
+    /// How call stacks are captured.
+    pub stacks: StackMode,
+    /// Capture Python frames with the call stacks.
+    pub python: bool,
+    /// Send the allocations of frameworks.
+    pub tensors: bool,
+    /// Send the sizes that were asked for, too.
+    pub requests: bool,
+    /// Kind of attachment; `None` for the best supported.
+    pub kind: Option<AttachKind>,
+    /// Maps with another number of entries than the default.
+    pub map_entries: Vec<(String, NonZeroU32)>,
+}
 
 /// The loaded programs and their maps, which several threads use.
 pub struct Probe {
@@ -42,28 +71,15 @@ impl Probe {
     ///
     /// # Errors
     /// Returns an error with the kernel's reason, and what to do about it if known.
-    pub fn load(config: &TraceConfig) -> Result<Self> {
-        match config.advanced.attach {
-            Some(kind) => Self::load_one_of(&[kind], Some(config)),
-            None => Self::load_one_of(&AttachKind::ALL, Some(config)),
-        }
-    }
-
-    /// Loads what every session needs, and runs the self-test with a kind of attachment.
-    ///
-    /// # Errors
-    /// Those of [`Self::load`].
-    pub fn check(kind: AttachKind) -> Result<()> {
-        Self::load_one_of(&[kind], None).map(drop)
-    }
-
-    fn load_one_of(kinds: &[AttachKind], config: Option<&TraceConfig>) -> Result<Self> {
+    pub fn load(settings: &LoadSettings) -> Result<Self> {
+        let kinds = settings.kind.as_ref().map(std::slice::from_ref);
+        let kinds = kinds.unwrap_or(&AttachKind::ALL);
         if !has_btf() {
             bail!("cannot load BPF programs: {NO_BTF}");
         }
         let mut reasons = Vec::new();
         for &kind in kinds {
-            match Self::load_kind(config, kind) {
+            match Self::load_kind(settings, kind) {
                 Ok(probe) => return Ok(probe),
                 Err(error) => {
                     let failed = format!("{kind} failed: {error:#}");
@@ -87,22 +103,22 @@ impl Probe {
         }
     }
 
-    fn load_kind(config: Option<&TraceConfig>, kind: AttachKind) -> Result<Self> {
+    fn load_kind(settings: &LoadSettings, kind: AttachKind) -> Result<Self> {
         // The skeleton borrows its object for its whole life, which is that of the program.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = GpuprobeSkelBuilder::default()
             .open(object)
             .context("cannot open the BPF object")?;
-        configure(&mut open, config, kind)?;
+        configure(&mut open, settings, kind)?;
         let mut skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;
         let bss = skeleton.maps.bss_data.take();
         let mut probe = Self {
             kind,
-            stacks: config.map_or(StackMode::Off, |config| config.stacks),
-            batches: config.is_some_and(|config| config.modes.activity),
+            stacks: settings.stacks,
+            batches: settings.modes.activity,
             kept: Vec::new(),
             filters_processes: false,
             globals: Mutex::new(bss.context("the BPF object has no mapped globals")?),
@@ -110,7 +126,7 @@ impl Probe {
         };
         // Entry 0 is for processes without an entry: no address is code.
         probe.enter_code(0, &RawCode::new_zeroed())?;
-        probe.kept = probe.attach_tasks(config.is_some_and(follows_children))?;
+        probe.kept = probe.attach_tasks(settings.follow_children)?;
         probe.self_test()?;
         Ok(probe)
     }

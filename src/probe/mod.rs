@@ -15,6 +15,6 @@ mod stack_mode;
 
 pub use attach::{ProbePoint, Purpose, detach};
 pub use kind::AttachKind;
-pub use load::{KERNEL_BTF, Probe, has_btf, has_ring_buffers, known_cause};
+pub use load::{KERNEL_BTF, LoadSettings, Probe, has_btf, has_ring_buffers, known_cause};
 pub use rings::{Consumer, Notice, Rings};
 pub use stack_mode::StackMode;

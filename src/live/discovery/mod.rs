@@ -22,9 +22,9 @@ use nix::unistd::Pid;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::host::process::{self, ProcessHandle};
-use crate::live::TraceConfig;
 use crate::live::empty_run::LoadedLayers;
-use crate::probe::{Notice, Probe, arm64};
+use crate::live::{Target, TensorMode, TraceConfig};
+use crate::probe::{LoadSettings, Notice, Probe, arm64};
 use finder::Finder;
 use gpuprobe_cuda::Layer;
 use gpuprobe_stacks::helper::{FileReader, ProcessReader};
@@ -103,6 +103,25 @@ pub struct Tracer {
     pub late_ms: BTreeMap<u32, u64>,
 }
 
+/// What the BPF programs are to do in a session.
+fn load_settings(config: &TraceConfig) -> LoadSettings {
+    let is_command = matches!(config.target, Target::Command(_));
+    LoadSettings {
+        only_targets: config.target != Target::Everything,
+        follow_children: is_command || config.children,
+        hold_targets: is_command,
+        modes: config.modes,
+        single_launches: config.records_launches(),
+        durations: config.record.is_some(),
+        stacks: config.stacks,
+        python: config.python && config.stacks.is_on(),
+        tensors: config.tensors != TensorMode::Off,
+        requests: config.tensors == TensorMode::Requested,
+        kind: config.advanced.attach,
+        map_entries: config.advanced.map_entries.clone(),
+    }
+}
+
 impl Tracer {
     /// Loads the BPF programs, attaches them to every library found now that `helpers` can read, and starts the thread
     /// with its orders. `prepare` is called with each process that has CUDA loaded, before a call of it can be
@@ -118,7 +137,7 @@ impl Tracer {
         prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.advanced.allow_arm64)?;
-        let probe = Arc::new(Probe::load(config)?);
+        let probe = Arc::new(Probe::load(&load_settings(config))?);
         let (sender, found) = unbounded_channel();
         let mut finder = Finder::new(config, Arc::clone(&probe), helpers, receiver, sender);
         let pids: Vec<_> = processes.iter().map(|process| process.pid).collect();
