@@ -157,12 +157,12 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
             ..plain.clone()
         },
         question::ReportConfig {
-            question: Analysis::Watermark,
+            analysis: Analysis::Watermark,
             filter: host(),
             ..plain.clone()
         },
         question::ReportConfig {
-            question: Analysis::Leakage,
+            analysis: Analysis::Leakage,
             view: View {
                 group: Some(report::GroupBy::Stack),
                 min_bytes: Some(1),
@@ -177,17 +177,17 @@ fn questions(file: &Path, folder: &Path) -> [question::ReportConfig; 6] {
             ..plain.clone()
         },
         question::ReportConfig {
-            question: Analysis::Usage,
+            analysis: Analysis::Usage,
             format: question::AnalysisFormat::Csv,
             ..plain.clone()
         },
         question::ReportConfig {
-            question: Analysis::Kernels,
+            analysis: Analysis::Kernels,
             format: question::AnalysisFormat::Tsv,
             ..plain.clone()
         },
         question::ReportConfig {
-            question: Analysis::Copies,
+            analysis: Analysis::Copies,
             ..plain
         },
     ]

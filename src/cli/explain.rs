@@ -75,7 +75,7 @@ impl ExplainArgs {
         let pid = None;
         let config = ReportConfig {
             file: file::or_newest(self.file.unwrap_or(NEWEST.into())),
-            question: Analysis::Explain,
+            analysis: Analysis::Explain,
             filter: Filter {
                 pid,
                 ..Filter::default()

@@ -21,7 +21,7 @@ use gpuprobe_views::{ReportFormat, plot, to_output};
 /// `gpuprobe report`.
 pub(super) fn report(mut config: ReportConfig) -> Result<ExitCode> {
     config.file = file::or_newest(config.file);
-    let progress = match config.question {
+    let progress = match config.analysis {
         Analysis::Usage => progress::beside(config.output.as_deref()),
         _ => progress::on_stderr(),
     };

@@ -111,7 +111,7 @@ fn live(file: &Path, filter: Filter) -> Vec<(u32, u64)> {
     let session = Session::read(&database).unwrap();
     let played = Played::read(&database, &session, &filter, None, &mut ()).unwrap();
     let all = played.ledger().live_processes();
-    let mut all: Vec<_> = all.map(|one| (one.pid, one.made_contexts())).collect();
+    let mut all: Vec<_> = all.map(|one| (one.pid, one.contexts.made())).collect();
     all.sort_unstable();
     all
 }
@@ -203,10 +203,10 @@ fn series(ledger: &Ledger, now_ns: u64) -> Vec<(u32, u64, String)> {
     living.sort_by_key(|process| process.pid);
     let all = ledger.ended(true).chain(living);
     let of_each = all.filter_map(|process| {
-        let shape = process.contexts_shape(now_ns);
+        let shape = process.contexts.shape(now_ns);
         let unknown: u64 = shape.unknown_frees.iter().sum();
         let has_any = shape.born_ns.is_some() || unknown > 0;
-        let found = (process.pid, process.made_contexts(), format!("{shape:?}"));
+        let found = (process.pid, process.contexts.made(), format!("{shape:?}"));
         has_any.then_some(found)
     });
     of_each.collect()

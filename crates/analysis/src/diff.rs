@@ -219,7 +219,8 @@ fn lines(api: &str, frames: &[Frame]) -> Vec<String> {
 
 fn sorted(sites: Comparison) -> Vec<StackGrowth> {
     let sites = sites
-        .into_sites()
+        .0
+        .into_values()
         .map(|site| (lines(&site.api, &site.frames), site));
     let mut sites: Vec<_> = sites.collect();
     let grown = |[before, after]: [Total; 2]| i128::from(after.bytes) - i128::from(before.bytes);

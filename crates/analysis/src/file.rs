@@ -26,7 +26,7 @@ use gpuprobe_report::about::{About, AnalysisTotals, AtPeak};
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use gpuprobe_report::work::WorkList;
-use gpuprobe_report::{Options, Report, ReportSources, View};
+use gpuprobe_report::{Options, Report, ReportSources};
 
 /// Typed for a file, or nothing typed: the newest recording in the current folder.
 pub const NEWEST: &str = "gpuprobe-*.sqlite";
@@ -94,17 +94,6 @@ pub(crate) trait Observer {
 }
 
 impl Observer for () {}
-
-/// Lists of a report.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Lists {
-    /// Grouping, filters and order of live memory.
-    pub view: View,
-    /// Limit on the rows of each list.
-    pub top: Option<usize>,
-    /// Whether single allocations are listed.
-    pub allocations: bool,
-}
 
 /// A recording or an export. Whatever is asked of it, its memory is played twice at most: to the end, and to the peak.
 pub struct File {
@@ -246,7 +235,7 @@ impl File {
     /// # Errors
     ///
     /// Returns an error if the file cannot be read, or if memory events are needed and it has none.
-    pub fn report(&self, question: Analysis, lists: Lists) -> Result<Report> {
+    pub fn report(&self, question: Analysis, lists: &Options) -> Result<Report> {
         self.observe(question, lists, None, &mut ())
     }
 
@@ -254,7 +243,7 @@ impl File {
     pub(crate) fn observe(
         &self,
         question: Analysis,
-        lists: Lists,
+        lists: &Options,
         listener: Option<&mut dyn Listener>,
         observer: &mut dyn Observer,
     ) -> Result<Report> {
@@ -284,8 +273,15 @@ impl File {
             .map(|(_, process)| process.last_ns)
             .max();
         let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
+        let asks_for = |one| question.is_about_everything() || question == one;
         let mut options = Options {
-            modes: self.modes(question, &state),
+            modes: Modes {
+                memleak: false,
+                cudatrace: asks_for(Analysis::Kernels) && self.database.has_table(work::COUNTS),
+                bandwidth_util: asks_for(Analysis::Copies)
+                    && self.database.has_table(work::CALLED_COPIES),
+                activity: state.activity.processes().next().is_some(),
+            },
             now_ns,
             ..self.options(lists, ran_ns.max(now_ns))
         };
@@ -333,33 +329,17 @@ impl File {
         Ok(report)
     }
 
-    /// The modes with something to show, besides memory.
-    fn modes(&self, question: Analysis, state: &State) -> Modes {
-        let asks_for = |one| question.is_about_everything() || question == one;
-        Modes {
-            memleak: false,
-            cudatrace: asks_for(Analysis::Kernels) && self.database.has_table(work::COUNTS),
-            bandwidth_util: asks_for(Analysis::Copies)
-                && self.database.has_table(work::CALLED_COPIES),
-            activity: state.activity.processes().next().is_some(),
-        }
-    }
-
     /// Options of a report with `lists`; `end_ns` is the time of the last event.
-    fn options(&self, lists: Lists, end_ns: u64) -> Options {
+    fn options(&self, lists: &Options, end_ns: u64) -> Options {
         let stop_ns = self.session.stop_ns.and_then(|ns| u64::try_from(ns).ok());
         let whole = Duration::from_nanos(stop_ns.unwrap_or(0).max(end_ns));
         Options {
-            modes: Modes::default(),
-            top: lists.top,
-            view: lists.view,
             stacks: true,
-            allocations: lists.allocations,
             now_ns: end_ns,
             is_final: true,
             since_last: whole,
             since_start: whole,
-            ..Options::default()
+            ..*lists
         }
     }
 
@@ -380,7 +360,7 @@ impl File {
         u64::try_from(now_ns).unwrap_or(0)
     }
 
-    fn watermark(&self, played: &Played, lists: Lists) -> Result<AtPeak> {
+    fn watermark(&self, played: &Played, lists: &Options) -> Result<AtPeak> {
         let now_ns = self.now_ns(Analysis::Watermark, Some(played));
         let mut peak = About::default();
         set_memory(&mut peak, Analysis::Watermark, played);

@@ -22,7 +22,7 @@ pub mod trace_rows;
 mod work;
 
 pub(crate) use file::Observer;
-pub use file::{Analysis, File, Lists, NEWEST};
+pub use file::{Analysis, File, NEWEST};
 pub use filter::{Filter, Moment, NoMatch};
 pub use played::{Listener, MemoryChange, Played};
 pub use range::first_ns;

@@ -102,7 +102,7 @@ pub(super) fn read(
         }
     };
     let gpus = gpus.iter().map(|(&device, busy)| {
-        let (sums, work) = (busy.sums(), busy.spent());
+        let (sums, work) = (busy.any.sums(), busy.spent());
         let span_ns = sums.last_ns.saturating_sub(sums.first_ns);
         GpuTime {
             device,

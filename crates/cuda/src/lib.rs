@@ -5,6 +5,7 @@
 //! Gives: [`FUNCTIONS`], whose row numbers are the attach cookies (a new function is a new row); names.
 
 /// Defines an enum by the names of its values.
+#[macro_export]
 macro_rules! named {
     ($(#[$about:meta])* pub enum $type:ident {
         $($(#[$meaning:meta])* $value:ident = $name:literal,)+

@@ -21,8 +21,9 @@ pub struct Allocation {
     kind: MemoryKind,
     space: AddressSpace,
     device: u8,
-    /// See [`Self::context`]; of a framework's block, what `tensors` says.
-    pub(super) context: u16,
+    /// Number of the context that the memory was allocated in, if the program created that context
+    /// and it is on the allocation's device; else 0. Of a framework's block, what `tensors` says.
+    pub context: u16,
 }
 
 /// The fields of an allocation before packing.
@@ -112,12 +113,6 @@ impl Allocation {
         (self.belongs() == Belongs::Gpu).then(|| self.device())
     }
 
-    /// Number of the context that the memory was allocated in, if the program created that context
-    /// and it is on the allocation's device; else 0.
-    pub fn context(&self) -> u16 {
-        self.context
-    }
-
     /// Thread id of the allocating thread.
     pub fn tid(&self) -> u32 {
         self.owner >> 8
@@ -173,7 +168,7 @@ mod tests {
                 assert_eq!((packed.kind(), packed.space()), (kind, space));
                 assert_eq!((packed.tid(), packed.slot()), (70_000, 254));
                 assert_eq!((packed.device(), packed.row), (device, 300));
-                assert_eq!(packed.context(), 65_000);
+                assert_eq!(packed.context, 65_000);
                 assert_eq!(packed.site, 1 << 31);
                 let host = place == AllocationPlace::Host && kind.belongs() == Belongs::Gpu;
                 assert_eq!(

@@ -6,7 +6,6 @@ use super::Allocation;
 use super::incidents::IncidentRow;
 use super::transfers::Mode;
 use gpuprobe_cuda::Direction;
-use gpuprobe_model::abi::RawLaunchKey;
 
 /// A change that an event caused.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,26 +67,9 @@ pub struct TensorChange {
     pub reserved_bytes: u64,
 }
 
-/// Identifies a kernel handle within a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KernelHandle {
-    /// Process number, as in launch keys.
-    pub process: u32,
-    /// The kernel handle, or the address of the host function.
-    pub handle: u64,
-    /// The epoch in which the handle has this meaning.
-    pub epoch: u16,
-}
-
-impl From<&RawLaunchKey> for KernelHandle {
-    fn from(key: &RawLaunchKey) -> Self {
-        Self {
-            process: key.process,
-            handle: key.handle,
-            epoch: key.epoch,
-        }
-    }
-}
+/// A kernel handle, or the address of a host function: its process number, the handle, and the epoch in which it has
+/// this meaning, as in launch keys.
+pub type KernelHandle = (u32, u64, u16);
 
 /// Changes in order, if they are recorded.
 #[derive(Debug, Default)]

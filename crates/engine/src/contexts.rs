@@ -17,7 +17,7 @@ pub(super) const UNKNOWN: Slot = 255;
 
 /// The contexts of one process.
 #[derive(Debug, Default)]
-pub(super) struct ProcessContexts {
+pub struct ProcessContexts {
     /// Numbers of live contexts with their slots; there are few.
     slots: Vec<(u16, Slot)>,
     /// References to primary contexts, by device.
@@ -83,7 +83,7 @@ impl ProcessContexts {
     }
 
     /// Number of contexts that were created and not destroyed.
-    pub(super) fn made(&self) -> u64 {
+    pub fn made(&self) -> u64 {
         self.made.len() as u64
     }
 
@@ -95,7 +95,8 @@ impl ProcessContexts {
         }
     }
 
-    pub(super) fn shape(&self, now_ns: u64) -> SeriesShape {
+    /// Contexts made and destroyed over time, until `now_ns`.
+    pub fn shape(&self, now_ns: u64) -> SeriesShape {
         let mut shape = SeriesShape::new(self.windows, &self.unknown, now_ns);
         shape.add(self.windows, &self.series, self.all());
         shape

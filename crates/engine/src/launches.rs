@@ -13,7 +13,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use self::past::PastLaunches;
-use super::change::{Change, Changes, KernelHandle};
+use super::change::{Change, Changes};
 use gpuprobe_cuda::Op;
 use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Event, KernelName, Task};
@@ -273,8 +273,7 @@ impl Launches {
         let found = launcher.names.iter().filter(|(_, (_, given))| !given);
         let found = found.map(|(place, _)| place).filter(|_| retracts_names);
         for &(handle, epoch) in found.chain([&(kernel.key.handle, kernel.key.epoch)]) {
-            let mut key = KernelHandle::from(&kernel.key);
-            (key.handle, key.epoch) = (handle, epoch);
+            let key = (kernel.key.process, handle, epoch);
             changes.record(|| Change::Named(key, launcher.name(handle, epoch).cloned()));
         }
     }

@@ -14,7 +14,6 @@ use super::live::LiveSet;
 use super::physical::{PhysicalAllocation, PhysicalMemory};
 use super::pools::{PoolAccount, PoolAccounts};
 use super::sites::Sites;
-use super::sites::series::SeriesShape;
 use super::tensors::{Allocator, TensorAllocators};
 use super::totals::{MemorySums, ProcessTotals, Total};
 use super::{Allocation, Identity};
@@ -88,7 +87,8 @@ pub struct Process {
     /// Identity of the process: its command line, container and GPUs.
     pub identity: Identity,
     pub(super) graphs: Graphs,
-    pub(super) contexts: ProcessContexts,
+    /// Contexts that it made.
+    pub contexts: ProcessContexts,
     /// Exporters of the memory that it has open, as far as the exports were seen, by allocation key.
     pub(super) imports: HashMap<u64, Arc<Exporter>>,
     /// Loaded modules, and libraries, which belong to no context.
@@ -141,16 +141,6 @@ impl Process {
         }
         let sums = sums.into_iter();
         sums.map(|(of, sum)| (Arc::clone(of), sum)).collect()
-    }
-
-    /// Number of contexts that it has created and not destroyed.
-    pub fn made_contexts(&self) -> u64 {
-        self.contexts.made()
-    }
-
-    /// Time series of its contexts, for a verdict at `now_ns`.
-    pub fn contexts_shape(&self, now_ns: u64) -> SeriesShape {
-        self.contexts.shape(now_ns)
     }
 
     pub(super) fn introduce(&mut self, task: &Task, identity: Option<Identity>) {
@@ -420,7 +410,7 @@ impl Process {
             + self.variables.len() * VARIABLE_UNITS
             + self.opened.len()
             + self.threads.len() * 2
-            + self.live.frees_in_flight()
+            + self.live.superseded.len()
             + self.sites.kept()
             + self.imports.len()
             + self.contexts.made() as usize

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Serialize, Serializer};
+
 use super::Allocation;
 use gpuprobe_cuda::{Belongs, MemoryKind};
 
@@ -60,7 +62,16 @@ impl MemorySums {
 
 /// Numbers of values by size: slot n counts values of 2^(n-1) to 2^n - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SizeCounts(pub [u64; 65]);
+pub struct SizeCounts(pub(crate) [u64; 65]);
+
+impl Serialize for SizeCounts {
+    /// `[limit, count]` of the slots in which something is: values below `limit` and at least half of it.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let slots = (0..).zip(&self.0).filter(|(_, count)| **count > 0);
+        let limit = |slot| 1u64.checked_shl(slot).unwrap_or(u64::MAX);
+        serializer.collect_seq(slots.map(|(slot, count)| (limit(slot), count)))
+    }
+}
 
 impl Default for SizeCounts {
     fn default() -> Self {

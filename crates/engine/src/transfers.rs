@@ -18,22 +18,14 @@ use gpuprobe_model::event::{Copy, Event};
 /// are staged (CUDA's documentation of API synchronisation behaviour).
 const STAGED_BYTES: u64 = 64 * 1024;
 
-/// Meaning of the duration of a copy call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mode {
-    /// The duration is the time of the transfer.
-    Sync,
-    /// The duration is the time of enqueueing or staging.
-    Async,
-}
-
-impl Mode {
-    /// Name of the mode in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Async => "async",
-        }
+gpuprobe_cuda::named! {
+    /// Meaning of the duration of a copy call.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Mode {
+        /// The duration is the time of the transfer.
+        Sync = "sync",
+        /// The duration is the time of enqueueing or staging.
+        Async = "async",
     }
 }
 
@@ -111,21 +103,12 @@ const MAX_ENDED: usize = 4096;
 /// Process id of the merged meters.
 pub const EARLIER: u32 = 0;
 
-/// Name of a process with copies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CopyOwner {
-    /// Name (comm) of the process.
-    pub comm: String,
-    /// Its user id, if known.
-    pub uid: Option<u32>,
-}
-
 /// Copies of all processes, by direction and mode.
 #[derive(Debug, Default)]
 pub struct Transfers {
     meters: BTreeMap<CopyFilter, Meter>,
     /// Names of processes, by process id.
-    names: HashMap<u32, CopyOwner>,
+    names: HashMap<u32, (String, Option<u32>)>,
     /// When processes ended, by process id.
     exits: HashMap<u32, u64>,
     /// Number of copies that returned an error.
@@ -168,13 +151,12 @@ impl Transfers {
 
     /// Sets the name and user of process `pid`.
     pub fn introduce(&mut self, pid: u32, comm: &str, uid: Option<u32>) {
-        let comm = comm.to_owned();
-        self.names.insert(pid, CopyOwner { comm, uid });
+        self.names.insert(pid, (comm.to_owned(), uid));
     }
 
     /// Name and user of a process, if known.
-    pub fn name(&self, pid: u32) -> Option<&CopyOwner> {
-        self.names.get(&pid)
+    pub fn name(&self, pid: u32) -> Option<(&str, Option<u32>)> {
+        self.names.get(&pid).map(|(comm, uid)| (&**comm, *uid))
     }
 
     /// Whether process `pid` has ended; an id in use again is one of a live process from its first copy on.

@@ -8,7 +8,7 @@
 mod raw;
 mod reader;
 
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use gpuprobe_model::abi::{RawBatch, RawLaunchKey, record};
 use gpuprobe_model::event::Event;
@@ -63,10 +63,7 @@ pub fn append_event(log: &mut Vec<u8>, event: &Event, sent: Option<(&RawBatch, &
 /// Appends launch counters of a kernel.
 pub fn append_count(log: &mut Vec<u8>, key: &RawLaunchKey, runs: u64, captured: u64) {
     append(log, COUNT, |log| {
-        log.extend(key.handle.to_le_bytes());
-        log.extend(key.process.to_le_bytes());
-        log.extend(key.row.to_le_bytes());
-        log.extend(key.epoch.to_le_bytes());
+        log.extend(key.as_bytes());
         log.extend(runs.to_le_bytes());
         log.extend(captured.to_le_bytes());
         Some(())

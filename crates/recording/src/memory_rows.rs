@@ -6,7 +6,6 @@ use std::ops::ControlFlow;
 use anyhow::{Result, bail};
 use hashbrown::HashMap;
 use rusqlite::{Row, Rows, Statement};
-use serde::Serialize;
 
 use crate::row::{integer, text};
 use crate::{Database, ids};
@@ -94,30 +93,17 @@ impl MemoryRow {
     }
 }
 
-/// Call stack information of a memory event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Trace {
-    /// A call with a call stack.
-    Valid,
-    /// A call without a call stack.
-    #[default]
-    Invalid,
-    /// A direct driver call without a call stack.
-    Driver,
-}
-
-impl Trace {
-    /// All values, in the order of reports.
-    pub const ALL: [Self; 3] = [Self::Valid, Self::Invalid, Self::Driver];
-
-    /// Name used in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Valid => "valid",
-            Self::Invalid => "invalid",
-            Self::Driver => "driver",
-        }
+gpuprobe_cuda::named! {
+    /// Call stack information of a memory event.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Trace {
+        /// A call with a call stack.
+        Valid = "valid",
+        /// A call without a call stack.
+        #[default]
+        Invalid = "invalid",
+        /// A direct driver call without a call stack.
+        Driver = "driver",
     }
 }
 

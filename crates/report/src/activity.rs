@@ -9,6 +9,7 @@ use crate::Options;
 use crate::words::Who;
 use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_engine::GpuActivity;
+use gpuprobe_engine::activity::busy::Gaps;
 use gpuprobe_engine::activity::by_work::Spent;
 use gpuprobe_engine::activity::process::{
     CopyClass, DeviceActivity, FunctionCalls, ProcessActivity,
@@ -201,7 +202,7 @@ pub struct DeviceSummary {
     #[serde(skip)]
     pub recent_seconds: f64,
     /// Idle gaps between the first and the last work.
-    pub gaps: GapSummary,
+    pub gaps: Gaps,
     /// Kernels; their times add up to more than `busy_ns` where they run concurrently.
     pub kernels: Times,
     /// Number and durations of copies.
@@ -210,19 +211,6 @@ pub struct DeviceSummary {
     pub sets: Times,
     /// Number of records that arrived too late to be counted in `busy_ns`.
     pub late_records: u64,
-}
-
-/// Idle gaps of a GPU.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct GapSummary {
-    /// Number of idle gaps.
-    pub count: u64,
-    /// Sum of their lengths, nanoseconds.
-    pub total_ns: u64,
-    /// Length of the longest gap, nanoseconds.
-    pub longest_ns: u64,
-    /// `[ns, gaps]`: number of gaps shorter than `ns` and at least half as long.
-    pub by_length: Vec<[u64; 2]>,
 }
 
 /// A CUDA context of the process.
@@ -387,12 +375,7 @@ fn summary(process: &ProcessActivity, options: &Options) -> ProcessSummary {
     let (calls, omitted_functions) = calls(process, options);
     let (ranges, omitted_ranges) = ranges(process, options);
     ProcessSummary {
-        who: Who {
-            pid: process.pid,
-            uid: process.uid,
-            comm: process.comm.clone(),
-            ..Who::default()
-        },
+        who: Who::named(process.pid, process.uid, process.comm.as_deref()),
         exited: process.ended_ns.is_some(),
         complete: process.is_complete,
         cupti_version: process.cupti_version,
@@ -428,13 +411,6 @@ fn timed(tallies: &BTreeMap<u32, Tally>, kinds: &nsys::Enumeration) -> Vec<Timed
     tallies.iter().map(one).collect()
 }
 
-/// `[limit, count]` of the slots of a histogram in which something is.
-pub(crate) fn by_size(slots: &[u64]) -> Vec<[u64; 2]> {
-    let slots = (0..).zip(slots).filter(|(_, count)| **count > 0);
-    let slots = slots.map(|(slot, count)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), *count]);
-    slots.collect()
-}
-
 /// Sum of the times, nanoseconds.
 fn total<'a>(tallies: impl Iterator<Item = &'a Tally>) -> u64 {
     tallies.fold(0, |sum, tally| sum.saturating_add(tally.total_ns))
@@ -454,7 +430,7 @@ fn device(
     observed_ns: u64,
     options: &Options,
 ) -> DeviceSummary {
-    let (sums, spent) = (device.busy.sums(), device.busy.spent());
+    let (sums, spent) = (device.busy.any.sums(), device.busy.spent());
     let recent = spent.since(device.reported);
     let since_last = u64::try_from(options.since_last.as_nanos()).unwrap_or(u64::MAX);
     let described = device.described.as_ref();
@@ -469,16 +445,11 @@ fn device(
         shares: BusyShares::of(&spent, observed_ns),
         recent_shares: BusyShares::of(&recent, since_last),
         recent_seconds: options.since_last.as_secs_f64(),
-        gaps: GapSummary {
-            count: sums.gaps.count,
-            total_ns: sums.gaps.total_ns,
-            longest_ns: sums.gaps.longest_ns,
-            by_length: by_size(&sums.gaps.by_length.0),
-        },
+        gaps: sums.gaps,
         kernels: (&device.kernels).into(),
         copies: (&device.copies).into(),
         sets: (&device.sets).into(),
-        late_records: device.busy.late(),
+        late_records: device.busy.any.late,
     }
 }
 

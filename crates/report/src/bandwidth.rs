@@ -6,9 +6,9 @@ use gpuprobe_model::text::hex;
 use serde::Serialize;
 
 use super::{Options, clock_micros};
-use crate::activity::by_size;
 use crate::words::Who;
 use gpuprobe_cuda::Direction;
+use gpuprobe_engine::totals::SizeCounts;
 use gpuprobe_engine::transfers::{CopyFilter, EARLIER, Meter, Mode, Transfer};
 use gpuprobe_engine::{GpuActivity, Transfers};
 use gpuprobe_model::clock::WallClock;
@@ -64,7 +64,7 @@ pub struct DirectionReport {
     pub link_utilisation: Option<f64>,
     /// Number of calls by size: `[bytes, calls]`, for sizes less than `bytes` and at least half of
     /// it.
-    pub sizes: Vec<[u64; 2]>,
+    pub sizes: SizeCounts,
     /// The same copies with times on the GPU, if CUPTI reported them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuReport>,
@@ -127,7 +127,7 @@ fn direction(
     activities: &GpuActivity,
     options: &Options,
 ) -> DirectionReport {
-    let name = transfers.name(which.pid);
+    let (comm, uid) = transfers.name(which.pid).unzip();
     let sync = which.mode == Mode::Sync;
     let speed = |bytes: u64, ns: u64| (sync && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
     let (new_bytes, new_ns) = (
@@ -148,12 +148,7 @@ fn direction(
     let link = options.link.filter(|_| which.direction.crosses_link());
     let per_second = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
     DirectionReport {
-        who: Who {
-            pid: which.pid,
-            uid: name.and_then(|name| name.uid),
-            comm: name.map(|name| name.comm.clone()),
-            ..Who::default()
-        },
+        who: Who::named(which.pid, uid.flatten(), comm),
         direction: which.direction.name(),
         mode: which.mode.name(),
         calls: meter.calls,
@@ -168,7 +163,7 @@ fn direction(
             .or(mean)
             .zip(link)
             .map(|(mean, link)| mean / link.bytes_per_second()),
-        sizes: by_size(&meter.sizes.0),
+        sizes: meter.sizes,
         gpu,
         exited: transfers.has_ended(which.pid),
     }

@@ -22,7 +22,7 @@ pub struct SiteGrowth {
 
 /// The call sites of two runs.
 #[derive(Debug, Default)]
-pub struct Comparison(HashMap<SiteKey, SiteGrowth>);
+pub struct Comparison(pub HashMap<SiteKey, SiteGrowth>);
 
 impl Comparison {
     /// Adds memory of run 0 or 1 that was allocated by `api`, called by `frames`.
@@ -40,17 +40,5 @@ impl Comparison {
             site.most = Some((run, amount.bytes));
         }
         site.totals[run].merge(amount);
-    }
-
-    /// Memory of a call site in both runs.
-    pub fn get(&self, key: &SiteKey) -> [Total; 2] {
-        self.0
-            .get(key)
-            .map_or_else(Default::default, |site| site.totals)
-    }
-
-    /// The call sites of either run.
-    pub fn into_sites(self) -> impl Iterator<Item = SiteGrowth> {
-        self.0.into_values()
     }
 }

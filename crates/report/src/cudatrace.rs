@@ -254,13 +254,9 @@ impl<'a> ProcessSum<'a> {
     fn report(&self, id: u32, options: &Options) -> LauncherReport {
         let sums = || self.kernels.values();
         let launcher = self.launcher;
+        let who = launcher.map(|l| Who::named(l.pid, l.uid, l.comm.as_deref()));
         LauncherReport {
-            who: Who {
-                pid: launcher.map_or(0, |l| l.pid),
-                uid: launcher.and_then(|l| l.uid),
-                comm: launcher.and_then(|l| l.comm.clone()),
-                ..Who::default()
-            },
+            who: who.unwrap_or_default(),
             exited: launcher.is_some_and(|l| l.exited),
             launches: sums().map(|sum| sum.runs).sum(),
             calls: named(&self.calls),

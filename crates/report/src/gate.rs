@@ -139,19 +139,14 @@ impl GateResult {
 pub fn options(options: Options) -> Options {
     Options {
         top: None,
-        view: view(),
+        view: View {
+            group: Some(GroupBy::NativeStack),
+            ..View::default()
+        },
         allocations: false,
         explains: false,
         host_wide: false,
         ..options
-    }
-}
-
-/// Every call stack, each by itself.
-pub fn view() -> View {
-    View {
-        group: Some(GroupBy::NativeStack),
-        ..View::default()
     }
 }
 
@@ -442,7 +437,7 @@ fn compare(mut baseline: Comparison, leaks: &mut [Leak]) {
         baseline.add(1, key(leak), (&leak.api, &leak.stack), leak.amount);
     }
     for leak in leaks {
-        let [before, now] = baseline.get(&key(leak));
+        let [before, now] = baseline.0[&key(leak)].totals;
         leak.before = Some(before);
         if now.bytes <= before.bytes && now.allocations <= before.allocations {
             leak.excuse.get_or_insert("as in the baseline".to_owned());
@@ -550,7 +545,8 @@ mod tests {
             allocations: 1,
         };
         let key = SiteKey::between_builds(false, "cudaMalloc", &[]);
-        assert_eq!(baseline.get(&key)[0], expected);
+        let found = baseline.0.get(&key).map(|site| site.totals[0]);
+        assert_eq!(found.unwrap_or_default(), expected);
         for (text, said) in [
             ("{\"copy\": {}}", "no report of memory"),
             ("PID: 7", "no report in JSON"),

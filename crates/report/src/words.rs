@@ -54,11 +54,19 @@ impl Who {
     /// A process of this id, user and comm.
     pub(crate) fn of(pid: u32, uid: Option<u32>, comm: Option<&str>, identity: &Identity) -> Self {
         Self {
+            user: identity.user.clone(),
+            command: identity.command.clone(),
+            ..Self::named(pid, uid, comm)
+        }
+    }
+
+    /// A process of which no more is known.
+    pub(crate) fn named(pid: u32, uid: Option<u32>, comm: Option<&str>) -> Self {
+        Self {
             pid,
             uid,
             comm: comm.map(str::to_owned),
-            user: identity.user.clone(),
-            command: identity.command.clone(),
+            ..Self::default()
         }
     }
 

@@ -14,7 +14,7 @@ use super::text::page::Page;
 use super::{html, json};
 use super::{to_output, usage};
 use gpuprobe_analysis::diff::Diff;
-use gpuprobe_analysis::{Analysis, File, Filter, Lists, NEWEST, page};
+use gpuprobe_analysis::{Analysis, File, Filter, NEWEST, page};
 use gpuprobe_model::typed::parse_top;
 use gpuprobe_os::color::ColorOption;
 use gpuprobe_os::files;
@@ -25,7 +25,7 @@ use gpuprobe_report::explain::Explain;
 use gpuprobe_report::gate::{self, Gate, GateConfig};
 use gpuprobe_report::lists::AllocationRow;
 use gpuprobe_report::work::Work;
-use gpuprobe_report::{GroupBy, Report, View};
+use gpuprobe_report::{GroupBy, Options, Report, View};
 
 /// Output formats of analyses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -64,14 +64,8 @@ pub struct ReportConfig {
     pub file: PathBuf,
 
     /// What to report.
-    #[arg(
-        id = "analysis",
-        long = "analysis",
-        value_enum,
-        value_name = "NAME",
-        default_value_t
-    )]
-    pub question: Analysis,
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    pub analysis: Analysis,
 
     /// Show what grew from FILE to this later run, by call stack.
     #[arg(long, value_name = "OTHER", conflicts_with = "analysis")]
@@ -149,7 +143,7 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
         scope.full_stacks = config.view.full_stacks;
         profiles.write(&file.profile(scope)?)?;
     }
-    let is_summary = config.question == Analysis::Summary && config.diff.is_none();
+    let is_summary = config.analysis == Analysis::Summary && config.diff.is_none();
     let mut answer = Answer::default();
     if !(has_profiles && is_summary && config.output.is_none()) {
         if is_summary && matches!(config.format, AnalysisFormat::Csv | AnalysisFormat::Tsv) {
@@ -161,11 +155,8 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
         answer.explain = write(config, &file)?;
     }
     if let Some(gate) = gate {
-        let lists = Lists {
-            view: gate::view(),
-            ..Lists::default()
-        };
-        let report = file.report(Analysis::Leakage, lists)?;
+        let lists = gate::options(Options::default());
+        let report = file.report(Analysis::Leakage, &lists)?;
         let memleak = report.memleak.context("there is no memory in the file")?;
         answer.leaks = super::gate::write(&gate.judge(&memleak, true))?;
     }
@@ -207,7 +198,7 @@ impl Answers<'_> {
             self.diff(&grown)?;
             return Ok(None);
         }
-        let question = self.config.question;
+        let question = self.config.analysis;
         if question == Analysis::Usage {
             usage::write(file, format, self.out)?;
             return Ok(None);
@@ -220,14 +211,15 @@ impl Answers<'_> {
         let is_text = format == AnalysisFormat::Text;
         // In text, `--top` applies to merged lists, except for memory.
         let has_top = is_json || is_text && is_about_memory;
-        let lists = Lists {
+        let lists = Options {
             view: self.config.view,
             top: self.config.top.filter(|_| has_top),
             allocations: is_about_memory
                 && question != Analysis::Explain
                 && (is_json || is_text || !self.is_by_site()),
+            ..Options::default()
         };
-        let report = file.report(question, lists)?;
+        let report = file.report(question, &lists)?;
         self.report(question, &report)?;
         Ok(report.explain)
     }

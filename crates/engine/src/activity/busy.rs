@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::totals::SizeCounts;
 
 /// Separate intervals kept, some 30 bytes each: a minute of a program that keeps its GPU busy, a second of one that
@@ -13,7 +15,7 @@ use crate::totals::SizeCounts;
 const MAX_KEPT: usize = 1 << 17;
 
 /// Idle gaps between intervals.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gaps {
     /// Number of gaps between intervals.
     pub count: u64,

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::busy::{Busy, BusySums};
+use super::busy::Busy;
 
 /// Kind of work that a GPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,8 @@ const KINDS: usize = 4;
 /// Busy intervals by kind of work, and of any kind.
 #[derive(Clone, Debug, Default)]
 pub struct ByWork {
-    any: Busy,
+    /// Work of any kind, and the gaps without work.
+    pub any: Busy,
     /// While there is one kind, its intervals are those of `any`.
     kinds: [Busy; KINDS],
     first: Option<WorkKind>,
@@ -73,11 +74,6 @@ impl ByWork {
         }
     }
 
-    /// Sums over work of any kind: busy time, and the gaps without work.
-    pub fn sums(&self) -> BusySums {
-        self.any.sums()
-    }
-
     /// Busy time by kind of work, nanoseconds.
     pub fn spent(&self) -> Spent {
         let any_ns = self.any.sums().busy_ns;
@@ -93,11 +89,6 @@ impl ByWork {
             set_ns,
             graph_ns,
         }
-    }
-
-    /// Number of records that arrived too late to be counted in full.
-    pub fn late(&self) -> u64 {
-        self.any.late
     }
 
     /// Folds every interval into the sums, as few more will arrive.
@@ -143,7 +134,7 @@ mod tests {
                 graph_ns: moments(Some(3)),
             };
             prop_assert_eq!(by_work.spent(), expected);
-            prop_assert_eq!(by_work.late(), 0);
+            prop_assert_eq!(by_work.any.late, 0);
             by_work.settle_all();
             prop_assert_eq!(by_work.spent(), expected);
         }

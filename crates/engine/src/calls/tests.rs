@@ -145,14 +145,14 @@ fn the_context_of_an_allocation_is_that_of_its_device() {
         program.call("cuMemAlloc_v2", address, |call| {
             (call.device, call.context) = (device, context);
         });
-        program.at(address).context()
+        program.at(address).context
     };
     assert_eq!(context(&mut program, 0x100, Some(1), 5), 5);
     assert_eq!(context(&mut program, 0x200, Some(1), 0xffff), 0);
     assert_eq!(context(&mut program, 0x300, None, 5), 0);
     // Physical memory belongs to no context.
     program.call("cuMemCreate", 0x50, |call| call.context = 5);
-    assert_eq!(program.at(1).context(), 0);
+    assert_eq!(program.at(1).context, 0);
     program.process_mut().identity.single_gpu = true;
     assert_eq!(context(&mut program, 0x400, None, 5), 5);
     // From a pool of another device than the current one.
@@ -162,7 +162,7 @@ fn the_context_of_an_allocation_is_that_of_its_device() {
         call.context = 5;
     });
     let made = program.at(0x500);
-    assert_eq!((made.context(), made.device()), (0, Some(1)));
+    assert_eq!((made.context, made.device()), (0, Some(1)));
 }
 
 #[test]

@@ -9,33 +9,24 @@ use gpuprobe_model::event::OutOfMemory;
 use gpuprobe_model::stack::CallStack;
 use std::rc::Rc;
 
-/// Outcome of a failed request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IncidentOutcome {
-    /// Later events decide.
-    Pending,
-    /// A later request of the thread for as much memory succeeded.
-    Retried,
-    /// The allocator of a framework gave up, after its retries.
-    Failed,
-    /// The program went on without the memory.
-    Continued,
-    /// The process ended without going on.
-    Ended,
+gpuprobe_cuda::named! {
+    /// Outcome of a failed request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum IncidentOutcome {
+        /// Later events decide.
+        Pending = "pending",
+        /// A later request of the thread for as much memory succeeded.
+        Retried = "retried",
+        /// The allocator of a framework gave up, after its retries.
+        Failed = "failed",
+        /// The program went on without the memory.
+        Continued = "continued",
+        /// The process ended without going on.
+        Ended = "ended",
+    }
 }
 
 impl IncidentOutcome {
-    /// Name of the outcome in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Retried => "retried",
-            Self::Failed => "failed",
-            Self::Continued => "continued",
-            Self::Ended => "ended",
-        }
-    }
-
     /// Whether the outcome cannot change any more.
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Retried | Self::Continued | Self::Ended)

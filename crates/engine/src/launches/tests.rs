@@ -238,7 +238,7 @@ fn names_are_recorded_and_retracted() {
         let mut list: Vec<_> = list
             .into_iter()
             .map(|change| match change {
-                Change::Named(key, name) => (key.handle, name.map(|name| name.to_string())),
+                Change::Named((_, handle, _), name) => (handle, name.map(|name| name.to_string())),
                 _ => unreachable!("{change:?}"),
             })
             .collect();

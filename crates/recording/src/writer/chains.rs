@@ -96,17 +96,12 @@ impl Chains {
     fn write_one(&mut self, stack: &WaitingChain, tables: &mut Tables<'_>) -> Result<()> {
         let mut depth = 0;
         for (index, location) in stack.stack.locations.iter().enumerate() {
-            match self.known.get(stack.pid, location, index == 0) {
-                Some(frames) => {
-                    for frame in &frames {
-                        self.frame(stack.id, depth, frame, is_unnamed(frame), tables)?;
-                        depth += 1;
-                    }
-                }
-                None => {
-                    self.frame(stack.id, depth, &bare_frame(location), true, tables)?;
-                    depth += 1;
-                }
+            let known = self.known.get(stack.pid, location, index == 0);
+            let is_bare = known.is_none();
+            for frame in known.unwrap_or_else(|| vec![bare_frame(location)]) {
+                let is_unresolved = is_bare || is_unnamed(&frame);
+                self.frame(stack.id, depth, &frame, is_unresolved, tables)?;
+                depth += 1;
             }
         }
         let row = params![stack.id, stack.stack.is_complete];

@@ -54,10 +54,11 @@ pub(super) struct RecordingFile {
     pub(super) path: PathBuf,
     pub(super) connection: Connection,
     /// The folder of the file, without symbolic links.
-    folder: PathBuf,
-    reserve: Option<File>,
-    /// As whom it is written.
-    user: User,
+    pub(super) folder: PathBuf,
+    /// Space for the end on a full disk.
+    pub(super) reserve: Option<File>,
+    /// As whom it is written: the thread that writes drops all rights but those of this user.
+    pub(super) user: User,
 }
 
 impl RecordingFile {
@@ -123,19 +124,9 @@ impl RecordingFile {
         })
     }
 
-    /// Makes this thread the one that writes the file: it drops all rights but those of the file's user.
-    pub(super) fn take_over(&self) {
-        self.user.stay_in(&self.folder);
-    }
-
-    /// Releases the reserved space.
-    pub(super) fn release_reserve(&mut self) {
-        self.reserve = None;
-    }
-
     /// Moves everything into one file, for readers that do not support write-ahead logs.
     pub(super) fn close(mut self) -> Result<(), rusqlite::Error> {
-        self.release_reserve();
+        self.reserve = None;
         let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
         self.connection.query_row(checkpoint, [], |_| Ok(()))?;
         self.connection
@@ -159,12 +150,6 @@ impl RecordingFile {
             tracing::warn!("cannot remove {}: {error}", path.display());
         }
     }
-}
-
-/// Checkpoints committed pages as far as readers permit, so that after a kill they are visible to
-/// readers that do not support write-ahead logs.
-pub(super) fn settle(connection: &Connection) -> rusqlite::Result<()> {
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
 /// An unnamed file that reserves space; `None` where that is not supported.

@@ -38,7 +38,7 @@ fn shown(mangled: Option<&str>, handle: u64) -> String {
 impl LaunchWriter {
     /// Drops the kernels of a process, as numbered in launch keys.
     pub(super) fn forget(&mut self, process: u32) {
-        self.known.retain(|handle, _| handle.process != process);
+        self.known.retain(|(of, ..), _| *of != process);
     }
 
     /// Registers a graph launch that was recorded as a call, with its number and row; it may also
@@ -88,7 +88,8 @@ impl LaunchWriter {
     /// The id of the launched kernel and function.
     fn id_of(&mut self, launch: &Launch, tables: &mut Tables<'_>) -> Result<i64> {
         let key = &launch.key;
-        let kernel = self.known.entry(key.into()).or_default();
+        let kernel = self.known.entry((key.process, key.handle, key.epoch));
+        let kernel = kernel.or_default();
         if let Some((_, id)) = kernel.launched.iter().find(|(row, _)| *row == key.row) {
             return Ok(*id);
         }
@@ -126,7 +127,7 @@ impl LaunchWriter {
         let is_kernel = |row| gpuprobe_cuda::function(row).is_some_and(|f| f.op == Op::Launch);
         for (_, id) in kernel.launched.iter().filter(|(row, _)| is_kernel(*row)) {
             let sql = "UPDATE GPUPROBE_LAUNCHED SET name = ?2, mangled = ?3 WHERE launched = ?1";
-            tables.execute(sql, params![id, shown(name, handle.handle), name])?;
+            tables.execute(sql, params![id, shown(name, handle.1), name])?;
         }
         Ok(())
     }

@@ -64,16 +64,9 @@ impl RecordingWriter {
         })
     }
 
-    fn is_full(&self) -> rusqlite::Result<bool> {
-        match self.max_bytes {
-            Some(limit) => Ok(self.file.bytes()? >= limit),
-            None => Ok(false),
-        }
-    }
-
     /// Writes batches until the channel is closed or the file is full; on a thread of its own, which drops its rights.
     pub(super) fn run(self, batches: &Receiver<LogBatch>, shared: &RecorderState) {
-        self.file.take_over();
+        self.file.user.stay_in(&self.file.folder);
         let written = self.write(batches, shared);
         self.close(written, shared);
     }
@@ -83,7 +76,15 @@ impl RecordingWriter {
         batches: &Receiver<LogBatch>,
         shared: &RecorderState,
     ) -> rusqlite::Result<Written> {
-        let mut writing = Writing::new(self);
+        let connection = &self.file.connection;
+        let most = self.max_bytes.unwrap_or(u64::MAX);
+        let mut writing = Writing {
+            connection,
+            rows: Rows::new(connection, &self.facts),
+            sequence: 0,
+            written: 0,
+            round: Instant::now(),
+        };
         let is_full = loop {
             let wait = COMMIT_EVERY.saturating_sub(writing.round.elapsed());
             match batches.recv_timeout(wait) {
@@ -95,7 +96,7 @@ impl RecordingWriter {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break false,
             }
-            if writing.advance()? && self.is_full()? {
+            if writing.advance()? && self.file.bytes()? >= most {
                 break true;
             }
         };
@@ -115,7 +116,7 @@ impl RecordingWriter {
                 shared.stop(format_args!(
                     "cannot write to {shown}: {why}; what was recorded until now can be read"
                 ));
-                file.release_reserve();
+                file.reserve = None;
                 leave_valid(&file.connection, &why);
                 if let Err(error) = file.close() {
                     tracing::debug!("{shown}: {}", file::explain(&error));
@@ -160,18 +161,7 @@ struct Writing<'c> {
     round: Instant,
 }
 
-impl<'c> Writing<'c> {
-    fn new(writer: &'c RecordingWriter) -> Self {
-        let connection = &writer.file.connection;
-        Self {
-            connection,
-            rows: Rows::new(connection, &writer.facts),
-            sequence: 0,
-            written: 0,
-            round: Instant::now(),
-        }
-    }
-
+impl Writing<'_> {
     fn begin(&mut self) -> rusqlite::Result<()> {
         match self.connection.is_autocommit() {
             true => self.connection.execute_batch("BEGIN"),
@@ -205,7 +195,9 @@ impl<'c> Writing<'c> {
         }
         self.commit()?;
         if is_round {
-            file::settle(self.connection)?;
+            // As far as readers permit, so that after a kill the rows are visible to readers without write-ahead logs.
+            let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+            self.connection.query_row(checkpoint, [], |_| Ok(()))?;
         }
         Ok(true)
     }
@@ -239,7 +231,7 @@ impl<'c> Writing<'c> {
         let calls = self.rows.calls();
         let is_complete = self.rows.dropped == 0 && !is_full;
         let ends = [
-            ("ended_ns", self.rows.last_ns().to_string()),
+            ("ended_ns", self.rows.tables.last_ns.to_string()),
             ("complete", is_complete.to_string()),
         ];
         let why = is_full.then(|| ("stopped", "it has reached its --max-file-size".to_owned()));

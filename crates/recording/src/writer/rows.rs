@@ -30,7 +30,7 @@ const KEPT_ENDS: usize = 64;
 
 /// Writer of all rows.
 pub(super) struct Rows<'c> {
-    tables: Tables<'c>,
+    pub(super) tables: Tables<'c>,
     chains: Chains,
     launches: LaunchWriter,
     /// Ended processes, as numbered in launch keys, and their stack ids, oldest first.
@@ -73,15 +73,10 @@ impl<'c> Rows<'c> {
         self.tables.correlation + of_cupti
     }
 
-    /// Latest session time of any row, nanoseconds.
-    pub(super) fn last_ns(&self) -> i64 {
-        self.tables.last_ns
-    }
-
     /// Writes a chunk of the log.
     pub(super) fn log(&mut self, sequence: i64, batch: &[u8]) -> Result<()> {
         let count = signed(log::count(batch));
-        let last_ns = self.last_ns();
+        let last_ns = self.tables.last_ns;
         let row = params![sequence, last_ns, count, batch];
         self.tables.insert("GPUPROBE_LOG", row)
     }

@@ -136,8 +136,8 @@ fn process_report(
     let usage = sources.usage.filter(|_| !process.exited);
     let used = usage.and_then(|usage| usage.processes.get(&process.pid));
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
-    let makes_contexts = options.explains && process.made_contexts() > 0;
-    let contexts = makes_contexts.then(|| verdict::judge(&process.contexts_shape(options.now_ns)));
+    let makes_contexts = options.explains && process.contexts.made() > 0;
+    let contexts = makes_contexts.then(|| verdict::judge(&process.contexts.shape(options.now_ns)));
     let who = Who::of(process.pid, process.uid, process.comm.as_deref(), identity);
     let mut report = ProcessReport {
         exited: process.exited,

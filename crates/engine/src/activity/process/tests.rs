@@ -366,7 +366,7 @@ fn after_the_report_of_the_end_everything_is_settled() {
             None,
         );
         found.mark_reported();
-        assert_eq!(found.devices[&0].busy.late(), late);
+        assert_eq!(found.devices[&0].busy.any.late, late);
     }
     let before = Spent {
         any_ns: 5,

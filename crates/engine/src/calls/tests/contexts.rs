@@ -63,7 +63,7 @@ fn a_context_ends_with_the_memory_and_modules_in_it() {
     for context in [3, 4] {
         program.call("cuCtxCreate_v2", 0xc0, |call| call.context = context);
     }
-    assert_eq!(program.process().made_contexts(), 2);
+    assert_eq!(program.process().contexts.made(), 2);
     program.allocate_in(0x1000, Some(0), 3);
     program.allocate_in(0x2000, Some(0), 4);
     program.allocate_in(0x3000, Some(0), 0);
@@ -80,7 +80,7 @@ fn a_context_ends_with_the_memory_and_modules_in_it() {
     assert_eq!(program.addresses(), [1, 2, 0x2000, 0x3000, 0x4000, 0x8000]);
     let loaded = |module: u64| program.process().modules.contains_key(&module);
     assert_eq!([0x70, 0x80, 0x90].map(loaded), [false, true, true]);
-    assert_eq!(program.process().made_contexts(), 1);
+    assert_eq!(program.process().contexts.made(), 1);
     // Its number is used again.
     program.allocate_in(0x5000, Some(0), 3);
     program.call("cuCtxDestroy_v2", 0xc0, |call| call.context = 4);
@@ -157,6 +157,6 @@ fn contexts_are_judged_by_their_series() {
     for context in 1..=3 {
         program.call("cuCtxCreate_v2", 0xc0, |call| call.context = context);
     }
-    let shape = program.process().contexts_shape(program.now_ns);
+    let shape = program.process().contexts.shape(program.now_ns);
     assert_eq!((shape.left.iter().sum::<u64>(), shape.begin_ns), (3, 1010));
 }

@@ -81,10 +81,7 @@ fn meters_of_ended_processes_are_merged_with_all_their_sums() {
     assert_eq!((merged.sizes.0[7], merged.sizes.0[12]), (ended, 1));
     assert!((merged.peak_bytes_per_second - 400e9).abs() < 1.0);
     assert!(transfers.name(2).is_none() && !transfers.has_ended(2));
-    assert_eq!(
-        transfers.name(1).map(|owner| owner.comm.as_str()),
-        Some("copies")
-    );
+    assert_eq!(transfers.name(1).map(|(comm, _)| comm), Some("copies"));
 }
 
 #[test]

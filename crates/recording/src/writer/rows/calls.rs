@@ -144,7 +144,7 @@ impl Rows<'_> {
             time,
             global_pid(pid),
             device,
-            context_id(device, allocation.context()),
+            context_id(device, allocation.context),
             signed(allocation.address),
             0,
             signed(allocation.size_bytes),
