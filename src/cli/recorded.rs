@@ -90,7 +90,7 @@ impl ReplayArgs {
         let output = self.output.as_deref();
         let is_stdout = output.is_none_or(files::is_stdout);
         let stream = is_stdout.then_some(StandardStream::Stdout);
-        let layout = Layout::of(stream, self.color).with_full_names(config.view.full_names);
+        let layout = Layout::of(stream, self.color, config.view.full_names);
         let progress = progress::beside(output);
         let mut writer = self.format.writer(config.per_call);
         writer.lay_out(layout);

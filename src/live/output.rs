@@ -50,7 +50,7 @@ impl Output {
             None if is_command => Some(StandardStream::Stderr),
             None => Some(StandardStream::Stdout),
         };
-        let colored = Layout::of(stream, config.color).colored;
+        let colored = Layout::of(stream, config.color, false).colored;
         let destination: Box<dyn Write> = match (stream, &config.output) {
             (Some(StandardStream::Stdout), _) => terminal::stdout(colored),
             (Some(StandardStream::Stderr), _) => terminal::stderr(colored),
@@ -137,7 +137,7 @@ impl Output {
         let Some(writer) = self.writer.as_mut().filter(|_| !self.is_closed) else {
             return Ok(());
         };
-        writer.lay_out(Layout::of(self.stream, self.color).with_full_names(self.full_names));
+        writer.lay_out(Layout::of(self.stream, self.color, self.full_names));
         let out = &mut self.destination;
         // EIO is the permanent result of writes to a closed terminal.
         let hung_up =

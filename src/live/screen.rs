@@ -1,6 +1,6 @@
 //! Reports that are redrawn in place on a terminal.
 
-use std::io;
+use std::io::{self, Write};
 
 use gpuprobe_model::text::width;
 use gpuprobe_os::color::unpainted;
@@ -30,7 +30,9 @@ impl Screen {
         let (columns, rows) = terminal::size(io::stdout()).unwrap_or((80, 24));
         let said = lines_said();
         if self.lines > 0 && self.said == said {
-            terminal::clear_last(self.lines)?;
+            let mut out = io::stdout();
+            write!(out, "\x1b[{}A\r\x1b[J", self.lines)?;
+            out.flush()?;
         }
         let (drawn, lines) = match is_last {
             true => (report.to_owned(), 0),

@@ -107,10 +107,6 @@ impl ProgressDisplay for Passes {
     fn advance(&self, done: u64) {
         self.0.lock().unwrap().last_mut().unwrap().2 = done;
     }
-
-    fn tick(&self) {}
-
-    fn end(&self) {}
 }
 
 #[test]

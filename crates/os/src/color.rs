@@ -1,6 +1,6 @@
 //! Colours of text on a terminal.
 
-use anstyle::{AnsiColor, Style};
+use anstyle::{AnsiColor, Reset, Style};
 use clap::Args;
 pub use clap::ColorChoice;
 
@@ -57,12 +57,8 @@ pub fn unpainted(text: &str) -> String {
 
 /// Whether `text` begins with the escape sequence of a tone, or with the one that ends them.
 pub(crate) fn begins_with_style(text: &str) -> bool {
-    let mut styles = Tone::ALL.into_iter().map(Tone::style);
-    styles.any(|style| {
-        [style.to_string(), format!("{style:#}")]
-            .iter()
-            .any(|it| text.starts_with(it))
-    })
+    let begins = |style: Style| text.starts_with(&style.to_string());
+    text.starts_with(&Reset.to_string()) || Tone::ALL.map(Tone::style).into_iter().any(begins)
 }
 
 /// When reports have colours.

@@ -2,15 +2,12 @@
 //!
 //! For: code that opens what other users may have placed, reads `/proc`, drops capabilities or talks to users.
 //! May use: `model` (text) and the system.
-//! Gives: [`files`], [`regular`], [`bounded`], [`mounts`]; [`confined`] processes, [`channel`]; [`proc`], [`say`].
+//! Gives: [`files`], [`regular`], [`mounts`]; [`confined`] processes; [`proc`], [`say`].
 
-pub mod bounded;
-pub mod channel;
 pub mod color;
 pub mod confined;
 pub mod files;
 pub mod kernel;
-pub mod memory;
 mod message;
 pub mod mounts;
 pub mod privileges;

@@ -24,22 +24,12 @@ pub fn lines_said() -> u64 {
     LINES.load(Ordering::Relaxed)
 }
 
-/// Adds a line to [`lines_said`] that is about to be written, but not by [`say`].
-fn count_line() {
-    if let Some(before) = BEFORE.get() {
-        before();
-    }
-    LINES.fetch_add(1, Ordering::Relaxed);
-}
-
 /// Lines that are kept while standard error is not to be written to; further ones are counted.
 const MAX_KEPT: usize = 1000;
 
-type Take = Box<dyn Fn(&str) + Send>;
-
 /// Lines that do not go to standard error for now.
 struct Diverted {
-    take: Take,
+    take: Box<dyn Fn(&str) + Send>,
     kept: Vec<String>,
     dropped: u64,
 }
@@ -71,7 +61,7 @@ impl Drop for Diversion {
             return;
         };
         for line in &before.kept {
-            print_line(line);
+            write_line(line);
         }
         if before.dropped > 0 {
             say(format_args!("{} further messages dropped", before.dropped));
@@ -79,22 +69,22 @@ impl Drop for Diversion {
     }
 }
 
-/// Writes a line to standard error at once: a traced program may write to the same pipe.
-fn print_line(line: &str) {
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
-}
-
 /// Writes a line to standard error, or keeps it.
 fn write_line(line: &str) {
+    if let Some(before) = BEFORE.get() {
+        before();
+    }
+    LINES.fetch_add(1, Ordering::Relaxed);
     if let Some(diverted) = &mut *diverted() {
         (diverted.take)(line);
         match diverted.kept.len() < MAX_KEPT {
             true => diverted.kept.push(line.to_owned()),
             false => diverted.dropped += 1,
         }
-        return;
+    } else {
+        // At once: a traced program may write to the same pipe.
+        let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     }
-    print_line(line);
 }
 
 /// Standard error for a log whose every write is one line.
@@ -104,7 +94,6 @@ pub struct LogOutput;
 impl Write for LogOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        count_line();
         write_line(&printable(text.trim_end_matches('\n')));
         Ok(bytes.len())
     }
@@ -119,7 +108,6 @@ impl Write for LogOutput {
 pub fn say(message: impl Display) {
     // It may contain names of files and programs.
     let message = printable(&message.to_string());
-    count_line();
     write_line(&format!("gpuprobe: {message}"));
 }
 

@@ -11,7 +11,7 @@ use std::sync::Once;
 
 use procfs::process::{MMPermissions, MemoryMaps};
 pub use procfs::process::{Stat, Status};
-use procfs::{FromBufRead, FromRead, ProcError};
+use procfs::{FromBufRead, FromRead};
 
 /// Bytes that are read of a process's mappings: a million mappings without a name, or 1 KiB for each mapping of
 /// the kernel's default maximum. Lines can be four times as long.
@@ -87,7 +87,7 @@ pub fn short(pid: u32, name: &str) -> io::Result<String> {
 /// # Errors
 /// Returns the system's error if there is none.
 pub fn stat(pid: u32) -> io::Result<Stat> {
-    Stat::from_read(short(pid, "stat")?.as_bytes()).map_err(invalid)
+    Stat::from_read(short(pid, "stat")?.as_bytes()).map_err(io::Error::other)
 }
 
 /// Reads the ids and users of process or thread `pid`. A name cannot forge a field: the kernel escapes newlines in
@@ -96,7 +96,7 @@ pub fn stat(pid: u32) -> io::Result<Stat> {
 /// # Errors
 /// Returns the system's error if there is none.
 pub fn status(pid: u32) -> io::Result<Status> {
-    Status::from_buf_read(short(pid, "status")?.as_bytes()).map_err(invalid)
+    Status::from_buf_read(short(pid, "status")?.as_bytes()).map_err(io::Error::other)
 }
 
 /// The id of process or thread `pid` in its own PID namespace.
@@ -107,10 +107,6 @@ pub fn inner_id(pid: u32) -> io::Result<u32> {
     let ids = status(pid)?.nspid.unwrap_or_default();
     let inner = ids.last().and_then(|&inner| u32::try_from(inner).ok());
     Ok(inner.unwrap_or(pid))
-}
-
-fn invalid(error: ProcError) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 /// A snapshot of all mappings of a process, as the kernel writes them.
@@ -165,9 +161,7 @@ impl Mappings {
     /// # Errors
     /// Returns the system's error if the process has exited or may not be read.
     pub fn of(pid: u32) -> io::Result<Self> {
-        File::open(format!("/proc/{pid}/maps"))
-            .and_then(|maps| listed(&maps))
-            .map(Self)
+        listed(&File::open(format!("/proc/{pid}/maps"))?).map(Self)
     }
 
     /// Mappings in the order of their addresses.

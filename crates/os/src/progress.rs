@@ -11,32 +11,24 @@ const UPDATES: u64 = 1000;
 pub trait ProgressDisplay: Debug + Send + Sync {
     /// Starts a pass over `total` units. Returns false if another pass is in progress: the inner one
     /// is not shown.
-    fn begin(&self, what: &'static str, total: u64) -> bool;
+    fn begin(&self, _what: &'static str, _total: u64) -> bool {
+        false
+    }
 
     /// Called when `done` units of the pass are done.
-    fn advance(&self, done: u64);
+    fn advance(&self, _done: u64) {}
 
     /// Called now and then during work that completes no unit, like sorting.
-    fn tick(&self);
+    fn tick(&self) {}
 
     /// Ends the pass. Nothing of it remains visible.
-    fn end(&self);
+    fn end(&self) {}
 }
 
 /// A display that several files share.
 pub type SharedProgress = Arc<dyn ProgressDisplay>;
 
-impl ProgressDisplay for () {
-    fn begin(&self, _: &'static str, _: u64) -> bool {
-        false
-    }
-
-    fn advance(&self, _: u64) {}
-
-    fn tick(&self) {}
-
-    fn end(&self) {}
-}
+impl ProgressDisplay for () {}
 
 /// Counts the units of a pass; ends the pass when dropped.
 #[derive(Debug)]
@@ -118,8 +110,6 @@ mod tests {
         fn advance(&self, done: u64) {
             self.push("done", done);
         }
-
-        fn tick(&self) {}
 
         fn end(&self) {
             self.push("end", 0);

@@ -42,24 +42,15 @@ const COLUMNS: RangeInclusive<usize> = 80..=240;
 impl Layout {
     /// Layout of text on `stream`, or in a file if that is `None`. The width is that of the variable
     /// `COLUMNS`, as in `ps`, else the terminal's as it is now, within 80 to 240; files and pipes have no
-    /// limit.
-    pub fn of(stream: Option<StandardStream>, color: ColorOption) -> Self {
+    /// limit, and neither have lines with whole names of kernels (`full_names`).
+    pub fn of(stream: Option<StandardStream>, color: ColorOption, full_names: bool) -> Self {
         let (is_terminal, size) = stream.map(StandardStream::look).unwrap_or_default();
         let columns = size.map(|(columns, _)| columns.clamp(*COLUMNS.start(), *COLUMNS.end()));
+        let columns = self::columns().or(columns);
         Self {
-            columns: self::columns().or(columns),
+            columns: columns.filter(|_| !full_names),
             colored: color.paints(is_terminal),
-            full_names: false,
-        }
-    }
-
-    /// The same with whole names of kernels, if `full_names`, in lines of any length.
-    #[must_use]
-    pub fn with_full_names(self, full_names: bool) -> Self {
-        Self {
-            columns: self.columns.filter(|_| !full_names),
             full_names,
-            ..self
         }
     }
 }
@@ -99,19 +90,6 @@ fn columns() -> Option<usize> {
 pub fn size(out: impl AsFd) -> Option<(usize, usize)> {
     let (columns, lines) = terminal_size::terminal_size_of(out)?;
     Some((columns.0.into(), lines.0.into()))
-}
-
-/// Clears the last `lines` lines of the terminal on standard output; the next output replaces them.
-///
-/// # Errors
-/// Returns an error if standard output cannot be written to.
-pub fn clear_last(lines: usize) -> io::Result<()> {
-    let mut out = io::stdout();
-    if lines > 0 {
-        write!(out, "\x1b[{lines}A")?;
-    }
-    write!(out, "\r\x1b[J")?;
-    out.flush()
 }
 
 /// Writer that escapes control characters, line by line.
@@ -211,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_file_has_lines_of_any_length_and_no_colours() {
-        let layout = Layout::of(None, ColorOption::default());
+        let layout = Layout::of(None, ColorOption::default(), false);
         assert!(!layout.colored);
         assert_eq!(layout.columns, columns());
         let color = crate::color::ColorChoice::Always;
-        assert!(Layout::of(None, ColorOption { color }).colored);
+        assert!(Layout::of(None, ColorOption { color }, true).colored);
     }
 }

@@ -183,7 +183,7 @@ mod tests {
             ("cudaFreeAsync", 0x1030, 16, DATA),
         ];
         let bytes = sample().symbols(true, &symbols).bytes();
-        let file = ElfFile::of(&gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let file = ElfFile::of(&crate::untrusted::file_of(&bytes).unwrap());
         let begin = file
             .headers()
             .unwrap()

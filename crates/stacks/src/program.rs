@@ -18,23 +18,24 @@ use object::Object;
 
 use crate::elf_file::ElfFile;
 use crate::functions;
+use crate::helper::channel::Channel;
 use crate::helper::protocol::{
     DebugLinks, InspectedProcess, Request, SymbolName, Wanted, decoded, encoded,
 };
 use crate::helper::{
     ALL_ARE_TRUSTED, ARGUMENT, FileReader, FileVersion, HelperHost, MAX_BYTES, ProcessReader, Role,
+    memory,
 };
 use crate::python::Interpreter;
 use crate::symbols::debug_info::{DebugInfo, names_at};
 use crate::symbols::perf_map::PerfMap;
 use crate::symbols::variable;
-use gpuprobe_os::channel::Channel;
 use gpuprobe_os::confined;
 use gpuprobe_os::privileges::{AS_OTHERS, Capability, LOOK, User};
 use gpuprobe_os::regular::{
     open_own_in_root, open_regular, open_regular_beneath, open_regular_in_root,
 };
-use gpuprobe_os::{kernel, memory, mounts, privileges, proc};
+use gpuprobe_os::{kernel, mounts, privileges, proc};
 
 /// How long a file is kept of which nobody asks anything.
 const UNUSED_FOR: Duration = Duration::from_secs(30);

@@ -168,7 +168,7 @@ fn write(config: &ReportConfig, file: &File) -> Result<Option<Explain>> {
     let path = config.output.as_deref();
     let path = path.filter(|path| !files::is_stdout(path));
     let stream = path.is_none().then_some(StandardStream::Stdout);
-    let layout = Layout::of(stream, config.color).with_full_names(config.view.full_names);
+    let layout = Layout::of(stream, config.color, config.view.full_names);
     let mut explain = None;
     to_output(path, layout.colored, |out| {
         explain = Answers {

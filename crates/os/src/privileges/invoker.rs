@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::{CString, OsString};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use anyhow::Result;
 use nix::unistd::{Gid, Uid, User as Entry, getgrouplist};
@@ -64,10 +64,9 @@ fn ids() -> Option<(u32, Option<u32>)> {
 
 /// The user who ran gpuprobe through sudo or pkexec, as whom it writes files.
 pub fn invoker() -> Option<&'static User> {
-    static INVOKER: OnceLock<Option<User>> = OnceLock::new();
-    let find = || {
+    static INVOKER: LazyLock<Option<User>> = LazyLock::new(|| {
         let found = User::invoker().inspect_err(|error| tracing::warn!("{error:#}"));
         found.unwrap_or_default()
-    };
-    INVOKER.get_or_init(find).as_ref()
+    });
+    INVOKER.as_ref()
 }

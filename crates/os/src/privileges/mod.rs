@@ -47,10 +47,10 @@ pub fn has(capability: Capability) -> bool {
 
 /// Adds the required capability to an error that is a refusal to read another user's process.
 pub fn name_missing(error: Error) -> Error {
-    let is_refusal = error.chain().any(|cause| {
-        let cause = cause.downcast_ref::<io::Error>();
-        cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
-    });
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let is_refusal = causes.any(|cause| cause.kind() == ErrorKind::PermissionDenied);
     if !is_refusal || has(Capability::CAP_SYS_PTRACE) {
         return error;
     }

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use serde::de::DeserializeOwned;
 
+use super::channel::{Channel, ChannelMessage};
 use super::files::FileVersion;
 use super::protocol::{Request, decoded, encoded};
 use super::{ALL_ARE_TRUSTED, ARGUMENT, Lane, Role};
-use gpuprobe_os::channel::{Channel, ChannelMessage};
 use gpuprobe_os::{mounts, proc};
 
 /// How long an answer may take that tracing waits for: a ring holds the calls of half a second, and reports are due.

@@ -6,8 +6,10 @@
 //! what it failed at is on a list and not asked for again. [`client`] starts helpers and asks them, [`protocol`] is
 //! what they say, [`crate::program`] answers.
 
+pub(crate) mod channel;
 mod client;
 mod files;
+pub(crate) mod memory;
 mod processes;
 pub(crate) mod protocol;
 

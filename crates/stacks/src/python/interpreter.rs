@@ -191,7 +191,7 @@ pub(crate) mod tests {
             )
             .eh_frame(&[(0x6000, 0x10), (0x7000, 0x10), (0x8000, 0x10)])
             .bytes();
-        let elf = ElfFile::of(&gpuprobe_os::bounded::file_of(&bytes).unwrap());
+        let elf = ElfFile::of(&crate::untrusted::file_of(&bytes).unwrap());
         let found = Interpreter::of(&elf).unwrap();
         let expected = Interpreter {
             runtime: 0x9010,
@@ -211,7 +211,7 @@ pub(crate) mod tests {
             assert_eq!(found.runs_python(address), runs, "{address:#x}");
         }
         let without = ElfSample::default().code(MAIN, &[0; 8]).bytes();
-        let without = ElfFile::of(&gpuprobe_os::bounded::file_of(&without).unwrap());
+        let without = ElfFile::of(&crate::untrusted::file_of(&without).unwrap());
         assert_eq!(Interpreter::of(&without), None);
     }
 }

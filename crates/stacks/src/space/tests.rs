@@ -161,7 +161,7 @@ fn rules_are_kept_by_function_and_number_limited() {
     let sample = ElfSample::default()
         .code(0x1000, &[0xc3; 64])
         .eh_frame(&[(0x1000, 0x10), (0x1020, 0x10)]);
-    let file = gpuprobe_os::bounded::file_of(&sample.bytes()).unwrap();
+    let file = crate::untrusted::file_of(&sample.bytes()).unwrap();
     let reader = FileReader::default();
     let module = Module::of_file("/x".into(), file, &reader);
     let mut rules = Rules::default();

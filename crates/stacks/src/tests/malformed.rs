@@ -8,7 +8,6 @@ use std::fs;
 use std::sync::OnceLock;
 
 use gpuprobe_cuda::Layer;
-use gpuprobe_os::bounded::file_of;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -16,7 +15,7 @@ use crate::elf::Headers;
 use crate::elf::sample::{DATA, ElfSample, FUNCTION};
 use crate::helper::FileReader;
 use crate::untrusted::corpus::replay;
-use crate::untrusted::{try_all, try_lines, try_records, try_tables};
+use crate::untrusted::{file_of, try_all, try_lines, try_records, try_tables};
 use crate::{AddressSpaces, DEPTH, StackCopy};
 use build::{Build, folder};
 

@@ -2,7 +2,7 @@
 //! corpora. No part of the program.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use gpuprobe_cuda::Layer;
 use gpuprobe_model::stack::Location;
 use gpuprobe_os::regular::open_folder;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, mkfifo};
 
@@ -25,6 +26,13 @@ use crate::python::lines::{LineEntry, line_at};
 use crate::python::process::Sent;
 use crate::symbols::perf_map::PerfMap;
 use crate::unwind::{FunctionRules, ProcessCode, StackCopy, UnwindRule, unwind};
+
+/// An in-memory file of these `bytes`.
+pub(crate) fn file_of(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"bytes", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
 
 /// Takes in what a helper may have answered; whether any answer is like that.
 pub fn try_answer(bytes: &[u8]) -> bool {
@@ -162,7 +170,7 @@ fn is_inside(folder: &Path, file: &File) -> io::Result<bool> {
 /// the number of answers that are not empty.
 pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
     let mut served = Served::default();
-    let file = gpuprobe_os::bounded::file_of(bytes)?;
+    let file = file_of(bytes)?;
     let files = [file.try_clone()?, file.try_clone()?, file];
     let mut requests = vec![
         Request::Headers,
@@ -235,7 +243,7 @@ fn try_rule(rule: UnwindRule) {
 
 /// Applies the unwind rules of a file to a small stack. Returns their number.
 pub fn try_tables(file: &[u8]) -> usize {
-    let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
+    let Ok(file) = file_of(file) else {
         return 0;
     };
     let file = ElfFile::of(&file);

@@ -152,7 +152,7 @@ impl ElfSample {
 
     /// The file, which is in memory.
     pub(crate) fn file(self) -> std::fs::File {
-        gpuprobe_os::bounded::file_of(&self.bytes()).unwrap()
+        crate::untrusted::file_of(&self.bytes()).unwrap()
     }
 
     /// The file, as it is parsed.

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 /// Memory that the process has mapped from a file, or whose page faults it handles, may never come.
 /// Unlike a read of `/proc/PID/mem`, this waits without the lock of the address space (`mmap_lock`):
 /// attaching a uprobe waits for that lock, and every `fork` of the host for the attaching.
-pub fn read(pid: u32, address: u64, buffer: &mut [u8]) -> Option<&[u8]> {
+pub(crate) fn read(pid: u32, address: u64, buffer: &mut [u8]) -> Option<&[u8]> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?);
     let remote = RemoteIoVec {
         base: usize::try_from(address).ok()?,
