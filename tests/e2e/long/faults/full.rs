@@ -215,7 +215,7 @@ fn suspended(gpuprobe: &Gpuprobe) {
 fn root_notices_beyond_a_full_ring_are_counted_exactly() {
     // Ring bytes, of which one is always free, and the bytes of a notice with its header.
     const BYTES: u64 = 16 * 1024;
-    const NOTICE: u64 = 56 + 8;
+    const NOTICE: u64 = 40 + 8;
     const ROOM: u64 = (BYTES - 1) / NOTICE;
     const EXECS: u64 = ROOM + 100;
     let programs = Programs::built(&["crowd.c", "nothing.c"]);
