@@ -123,7 +123,7 @@ impl TopSession {
     /// Shows the memory of the process looked at, before the next report is due. Rates are those of the last.
     fn show_memory(&mut self, reading: &mut Reading<'_>, snapshots: &mut Snapshots) -> Result<()> {
         let options = Options {
-            modes: only_memory(),
+            modes: Modes::MEMORY,
             ..snapshots.options(reading, false)
         };
         let mut report = snapshots.snapshot(reading, &options, NAMES_WITHIN, None)?;
@@ -142,7 +142,7 @@ impl TopSession {
         snapshots: &mut Snapshots,
     ) -> Result<()> {
         let options = Options {
-            modes: only_memory(),
+            modes: Modes::MEMORY,
             explains: true,
             top: None,
             detail: None,
@@ -187,12 +187,4 @@ fn ancestor_in(listed: &HashSet<u32>, pid: u32) -> Option<u32> {
     let parent = |pid: &u32| u32::try_from(proc::stat(*pid).ok()?.ppid).ok();
     let mut ancestors = successors(parent(&pid), parent).take(MAX_ANCESTORS);
     ancestors.find(|pid| listed.contains(pid))
-}
-
-/// The modes of reports that are about memory only.
-fn only_memory() -> Modes {
-    Modes {
-        memleak: true,
-        ..Modes::default()
-    }
 }

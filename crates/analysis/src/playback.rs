@@ -96,13 +96,9 @@ impl ReplayMoment {
 
     /// The explanation of what processes hold.
     pub fn explain(&self) -> Option<Explain> {
-        let modes = Modes {
-            memleak: true,
-            ..Modes::default()
-        };
         let options = Options {
             explains: true,
-            ..self.options(modes)
+            ..self.options(Modes::MEMORY)
         };
         self.make(&options).explain
     }

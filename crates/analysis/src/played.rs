@@ -174,11 +174,7 @@ impl Played {
     ) -> Result<Self> {
         let source = gpuprobe_recording::memory_of(database, session)?;
         let (clock, kinds) = (source.clock(), source.kinds());
-        let modes = Modes {
-            memleak: true,
-            ..Modes::default()
-        };
-        let mut player = Player::new(modes, kinds);
+        let mut player = Player::new(Modes::MEMORY, kinds);
         player.state.ledger = Ledger::of_file(kinds);
         player.state.watch_tensors();
         let mut played = Self {
