@@ -105,14 +105,17 @@ impl<W: Write> Plain<W> {
     fn show(&mut self, bytes: &[u8]) -> io::Result<()> {
         let text = String::from_utf8_lossy(bytes);
         // Control characters are of ASCII or of Latin-1 (U+0080 to U+009F).
-        let shown = text.char_indices().map(|(at, c)| match c {
-            '\n' | '\t' => c.to_string(),
-            '\u{1b}' if self.colored && begins_with_style(&text[at..]) => c.to_string(),
-            '\u{80}'.. if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-            _ if c.is_control() => format!("\\x{:02x}", u32::from(c)),
-            _ => c.to_string(),
-        });
-        self.out.write_all(shown.collect::<String>().as_bytes())
+        let mut shown = String::with_capacity(text.len());
+        for (at, c) in text.char_indices() {
+            match c {
+                '\n' | '\t' => shown.push(c),
+                '\u{1b}' if self.colored && begins_with_style(&text[at..]) => shown.push(c),
+                '\u{80}'.. if c.is_control() => shown += &format!("\\u{:04x}", u32::from(c)),
+                _ if c.is_control() => shown += &format!("\\x{:02x}", u32::from(c)),
+                _ => shown.push(c),
+            }
+        }
+        self.out.write_all(shown.as_bytes())
     }
 }
 
