@@ -12,11 +12,12 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use gpuprobe_stacks::ElfFile;
 use gpuprobe_stacks::helper::{FileReader, ProcessReader};
-use gpuprobe_stacks::symbols::{Service, SymbolRequest};
+use gpuprobe_stacks::symbols::{Service, SymbolMessage, SymbolRequest};
 use gpuprobe_stacks::{AddressSpaces, StackCopy};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
@@ -89,19 +90,21 @@ fn main() {
     );
 
     let begin = Instant::now();
-    let mut service = Service::start(&FileReader::default(), &ProcessReader::default()).unwrap();
+    let (sender, answers) = mpsc::channel();
+    let (files, processes) = (FileReader::default(), ProcessReader::default());
+    let service = Service::start(&files, &processes, sender).unwrap();
     for stack in &unwound {
-        let locations = stack.locations.iter().enumerate();
-        service.request(locations.map(|(index, location)| {
+        for (index, location) in stack.locations.iter().enumerate() {
             let request = SymbolRequest {
                 pid,
                 location: *location,
                 is_innermost: index == 0,
             };
-            (request, Some(module.clone()))
-        }));
+            service.send(SymbolMessage::Find(request, Some(module.clone())));
+        }
     }
-    let answers = service.wait(Duration::from_secs(600));
+    drop(service);
+    let answers: Vec<_> = answers.iter().collect();
     let naming = begin.elapsed();
     let named = answers
         .iter()

@@ -90,7 +90,7 @@ impl Incidents {
                 self.open.insert(id, told);
                 continue;
             }
-            let report = incidents::report(incident, view, Some(clock), &*symbols(sink));
+            let report = incidents::report(incident, view, Some(clock), symbols(sink));
             match told {
                 Told::Nothing(_) => text::incidents::lines(&report).iter().for_each(say),
                 Told::Outcome(_) => say(report.headline()),

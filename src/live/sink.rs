@@ -1,9 +1,11 @@
 //! Consumer of the ring records.
 
+use std::time::Duration;
+
 use super::filter::EventFilter;
 use super::stacks::StackState;
 use crate::host::host_info::ProcFs;
-use crate::probe::{Consumer, Probe};
+use crate::probe::Consumer;
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::transfers::Transfer;
 use gpuprobe_engine::{HostInfo, State};
@@ -12,7 +14,6 @@ use gpuprobe_model::event;
 use gpuprobe_model::event::Event;
 use gpuprobe_recording::Recorder;
 use gpuprobe_recording::frames::RecordedFrames;
-use gpuprobe_stacks::store::StackStore;
 
 /// Everything that the ring records update.
 pub(super) struct Sink {
@@ -32,44 +33,9 @@ pub(super) struct Sink {
     pub(super) input_recorder: Recorder,
 }
 
-/// Passes records to a sink, and its updates about call stacks to the kernel side.
-pub(super) struct RingConsumer<'a> {
-    sink: &'a mut Sink,
-    probe: &'a Probe,
-}
-
-impl<'a> RingConsumer<'a> {
-    pub(super) fn new(sink: &'a mut Sink, probe: &'a Probe) -> Self {
-        Self { sink, probe }
-    }
-}
-
-impl Consumer for RingConsumer<'_> {
-    fn take(&mut self, record: &[u8]) {
-        self.sink.record(record);
-        // At once: until the kernel side knows a stack, more copies of it are sent.
-        let stacks = self.sink.stacks.as_mut();
-        if let Some(stacks) = stacks.filter(|_| StackStore::is_stack(record)) {
-            stacks.send_updates(self.probe);
-        }
-    }
-
-    fn end_round(&mut self) {
-        if let Some(stacks) = &mut self.sink.stacks {
-            stacks.end_round();
-            stacks.send_updates(self.probe);
-        }
-    }
-}
-
-impl Sink {
+impl Consumer for Sink {
     /// Decodes and applies one record.
-    pub(super) fn record(&mut self, bytes: &[u8]) {
-        if StackStore::is_stack(bytes) {
-            let understood = self.stacks.as_mut().is_none_or(|stacks| stacks.take(bytes));
-            self.undecodable += u64::from(!understood);
-            return;
-        }
+    fn take(&mut self, bytes: &[u8]) {
         // Applied where it is: it is large, and moved only to be recorded.
         let mut decoded = self.decoder.decode(bytes);
         let event = match &mut decoded {
@@ -100,6 +66,14 @@ impl Sink {
         }
     }
 
+    fn end_round(&mut self) {
+        if let Some(stacks) = &mut self.stacks {
+            stacks.end_round();
+        }
+    }
+}
+
+impl Sink {
     /// Applies an accepted event.
     fn enter(&mut self, event: &mut Event) {
         self.name_stack(event);
@@ -134,13 +108,10 @@ impl Sink {
         }
     }
 
-    /// Adds the frames found since the last call to the recording.
-    pub(super) fn find_frames(&mut self, recorded_frames: &mut RecordedFrames) {
-        for note in self
-            .stacks
-            .iter_mut()
-            .flat_map(|stacks| stacks.found(recorded_frames))
-        {
+    /// Waits up to `at_most` for requested frames, and adds those found since the last call to the recording.
+    pub(super) fn find_frames(&mut self, recorded_frames: &mut RecordedFrames, at_most: Duration) {
+        let stacks = self.stacks.iter_mut();
+        for note in stacks.flat_map(|stacks| stacks.found(recorded_frames, at_most)) {
             self.input_recorder.note(note);
         }
     }

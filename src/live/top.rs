@@ -115,7 +115,7 @@ impl TopSession {
             now_ns: options.now_ns,
             detail: options.detail,
             parents: Arc::clone(&self.parents),
-            verdicts: self.worst_verdicts.update(ledger, options, &*symbols),
+            verdicts: self.worst_verdicts.update(ledger, options, symbols),
             playing: None,
         });
     }

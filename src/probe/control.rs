@@ -9,28 +9,28 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::load::Probe;
 use super::lost;
-use super::rings::Rings;
+use super::rings::{Rings, StackConsumer};
 use crate::probe::StackMode;
 use gpuprobe_model::abi::{RawCode, RawImage, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
 use gpuprobe_model::{Lost, UserLoss};
 
 impl Probe {
-    /// Opens the rings. Each supports a single reader.
+    /// Opens the rings. Each supports a single reader. `stacks` is passed the call stacks.
     ///
     /// # Errors
     /// Returns an error of libbpf or of `mmap`, or an error if the thread that empties them cannot be started.
-    pub fn rings(self: &Arc<Self>) -> Result<Rings> {
+    pub fn rings(self: &Arc<Self>, stacks: StackConsumer) -> Result<Rings> {
         let maps = &self.skeleton.maps;
-        let stacks = (self.stacks != StackMode::Off).then_some(&maps.stack_ring);
+        let stack_ring = (self.stacks != StackMode::Off).then_some(&maps.stack_ring);
         let batches = self.batches.then_some(&maps.batch_ring);
         let rings = [
-            stacks.map(MapHandle::try_from).transpose()?,
+            stack_ring.map(MapHandle::try_from).transpose()?,
             Some(MapHandle::try_from(&maps.memory_ring)?),
             Some(MapHandle::try_from(&maps.activity_ring)?),
             batches.map(MapHandle::try_from).transpose()?,
         ];
-        Rings::open(rings, &maps.control_ring, Arc::clone(self))
+        Rings::open(rings, &maps.control_ring, Arc::clone(self), stacks)
     }
 
     /// Adds a process to the map of targets.

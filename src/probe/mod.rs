@@ -16,5 +16,5 @@ mod stack_mode;
 pub use attach::{ProbePoint, Purpose, detach};
 pub use kind::AttachKind;
 pub use load::{KERNEL_BTF, LoadSettings, Probe, has_btf, has_ring_buffers, known_cause};
-pub use rings::{Consumer, Notice, Rings};
+pub use rings::{Consumer, Notice, Records, Rings};
 pub use stack_mode::StackMode;

@@ -1,13 +1,15 @@
-//! The rings of the BPF programs. A thread of their own empties them, whatever the event loop does, and passes on
-//! what it found in rounds.
+//! The rings of the BPF programs. A thread of their own empties them, whatever others do, and passes on what it found
+//! in rounds: call stacks to the thread that finds them, the rest to the event loop, which waits for the stacks of a
+//! round for a while.
 
 use std::cell::RefCell;
+use std::iter;
 use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,10 +23,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc as rounds;
 use tokio::task::yield_now;
+use tokio::time::sleep;
 use zerocopy::FromBytes;
 
 use super::load::Probe;
 use gpuprobe_model::abi::{RawImage, RawNotice, RawStack, record};
+use gpuprobe_model::clock;
 use gpuprobe_os::privileges;
 
 /// Rings that the thread empties, in the order in which their records are applied.
@@ -34,10 +38,14 @@ const STACKS: usize = 0;
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of periodic work at the least: a round may come early.
 const WORK_EVERY: Duration = Duration::from_millis(90);
-/// Bytes of rounds that nobody has read, beyond which the rest stays in the rings.
+/// Bytes of rounds that nobody has read, and of call stacks, beyond which the rest stays in the rings.
 const MAX_QUEUED: usize = 128 << 20;
 /// Pause while there are too many.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
+/// How long the next call stack of a round is waited for, longer than a helper is. Calls without theirs are counted.
+const STACKS_FOR: Duration = Duration::from_millis(1500);
+/// Interval of looks whether they are found.
+const STACKS_PAUSE: Duration = Duration::from_millis(1);
 /// How long the thread may take to answer.
 const FLUSH_FOR: Duration = Duration::from_millis(500);
 /// Number and interval of retries for a call stack that is still being written.
@@ -65,10 +73,41 @@ pub struct Notice {
     pub image: Option<RawImage>,
 }
 
+/// The call stacks of a round.
+#[derive(Debug)]
+pub struct Records {
+    /// Each after its length.
+    bytes: Vec<u8>,
+    /// When they were read, in ns.
+    read_ns: u64,
+}
+
+impl Records {
+    /// The records, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut at = 0;
+        iter::from_fn(move || record_at(&self.bytes, &mut at))
+    }
+}
+
+/// The record at this place, which becomes that of the next one.
+fn record_at<'a>(records: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
+    let (length, rest) = records.get(*at..)?.split_first_chunk()?;
+    let length = usize::from_ne_bytes(*length);
+    *at += (HEADER + length).next_multiple_of(HEADER);
+    rest.get(..length)
+}
+
+/// Takes the call stacks of a round, and drops them when it is done with them; with the time in ns when it last began
+/// with something.
+pub(super) type StackConsumer = (Box<dyn Fn(Arc<Records>) + Send>, Arc<AtomicU64>);
+
 /// What was in the rings at one time.
 #[derive(Default)]
 struct Round {
-    /// The records by ring, each after its length.
+    /// Its call stacks, until they are found.
+    stacks: Weak<Records>,
+    /// The other records by ring, each after its length.
     records: [Vec<u8>; RINGS],
     /// Ring and place of the next record.
     next: (usize, usize),
@@ -79,17 +118,14 @@ impl Round {
         self.records.iter().map(Vec::len).sum()
     }
 
-    /// The next record; call stacks are first, so that of a call comes before the call, and memory calls before the
-    /// copies after them. GPU activity is last, as the last of a process can come after its exit.
+    /// The next record; memory calls are first, before the copies after them. GPU activity is last, as the last of a
+    /// process can come after its exit.
     fn next(&mut self) -> Option<&[u8]> {
         let (ring, at) = &mut self.next;
         while *at >= self.records.get(*ring)?.len() {
             (*ring, *at) = (*ring + 1, 0);
         }
-        let (length, rest) = self.records[*ring][*at..].split_first_chunk()?;
-        let length = usize::from_ne_bytes(*length);
-        *at += (HEADER + length).next_multiple_of(HEADER);
-        rest.get(..length)
+        record_at(&self.records[*ring], at)
     }
 }
 
@@ -101,6 +137,10 @@ pub struct Rings {
     ticked: Instant,
     /// Bytes of rounds that were not read.
     queued: Arc<AtomicUsize>,
+    /// When the consumer of call stacks last began with something.
+    stacks_ns: Arc<AtomicU64>,
+    /// Until when call stacks are waited for at most.
+    pub stacks_until: Option<Instant>,
     /// Senders of answers; dropped to end the thread.
     requests: Option<mpsc::Sender<mpsc::Sender<()>>>,
     wake: Arc<EventFd>,
@@ -113,11 +153,12 @@ pub struct Rings {
 
 impl Rings {
     /// Starts the thread. The maps are those of the call stacks, memory calls, kernels and copies, and batches, as far
-    /// as they are used.
+    /// as they are used; `stacks` is passed the call stacks.
     pub(super) fn open(
         rings: [Option<MapHandle>; RINGS],
         control_ring: &dyn MapCore,
         probe: Arc<Probe>,
+        (stacks, stacks_ns): StackConsumer,
     ) -> Result<Self> {
         let queued = Arc::<AtomicUsize>::default();
         let wake = Arc::new(EventFd::new().context("cannot make a descriptor")?);
@@ -127,7 +168,7 @@ impl Rings {
         let empty = move || {
             privileges::keep_only_here(&[]);
             let reader = RingReader::open(&rings, &woken, probe, counted);
-            let read = reader.and_then(|reader| reader.run(&requested, &sender));
+            let read = reader.and_then(|reader| reader.run(&requested, &sender, stacks));
             if let Err(error) = read {
                 let _ = sender.send(Err(error));
             }
@@ -145,6 +186,8 @@ impl Rings {
             current: None,
             ticked: Instant::now(),
             queued,
+            stacks_ns,
+            stacks_until: None,
             requests: Some(requests),
             wake,
             thread: Some(thread.spawn(empty).context("cannot start a thread")?),
@@ -154,13 +197,14 @@ impl Rings {
         })
     }
 
-    /// Completes when there is a round to read.
+    /// Completes when there is a round to read, once its call stacks are found or were waited for long enough.
     ///
     /// # Errors
     /// Returns why the rings are not read any more.
     pub async fn arrived(&mut self) -> Result<()> {
-        match self.current {
-            // Signals and timers are for the loop to look at meanwhile.
+        // Signals and timers are for the loop to look at meanwhile.
+        match &self.current {
+            Some(_) if self.awaits_stacks() => sleep(STACKS_PAUSE).await,
             Some(_) => yield_now().await,
             None => {
                 let round = self.rounds.recv().await;
@@ -168,6 +212,21 @@ impl Rings {
             }
         }
         Ok(())
+    }
+
+    /// Whether the call stacks of the round are waited for: while they are being found, and there is room for more rounds.
+    /// Those of calls are found before the calls are read.
+    fn awaits_stacks(&self) -> bool {
+        let round = self.current.as_ref();
+        let stacks = round.and_then(|round| round.stacks.upgrade());
+        let last_ns = self.stacks_ns.load(Ordering::Relaxed);
+        let is_found = |stacks: Arc<Records>| {
+            let since_ns = clock::monotonic_ns().saturating_sub(last_ns.max(stacks.read_ns));
+            Duration::from_nanos(since_ns) < STACKS_FOR
+        };
+        stacks.is_some_and(is_found)
+            && self.stacks_until.is_none_or(|until| Instant::now() < until)
+            && self.queued.load(Ordering::Relaxed) <= MAX_QUEUED / 2
     }
 
     /// Whether a tenth of a second is over since this was last so.
@@ -195,14 +254,28 @@ impl Rings {
         Ok(())
     }
 
-    /// Passes the records that have arrived to `consumer`, at most until `until`; the next call continues.
+    /// Passes the records that have arrived to `consumer`, at most until `until`; the next call continues. Those of a round
+    /// whose call stacks are being found are waited for if `waits`, and left to a later call if not.
     ///
     /// # Errors
     /// Returns why the rings are not read any more.
-    pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<()> {
+    pub fn read(
+        &mut self,
+        consumer: &mut impl Consumer,
+        until: Option<Instant>,
+        waits: bool,
+    ) -> Result<()> {
+        let is_over = || until.is_some_and(|until| Instant::now() > until);
         loop {
             if self.current.is_none() {
                 self.current = self.rounds.try_recv().ok().transpose()?;
+            }
+            if self.awaits_stacks() {
+                if !waits || is_over() {
+                    return Ok(());
+                }
+                thread::sleep(STACKS_PAUSE);
+                continue;
             }
             let Some(round) = &mut self.current else {
                 return Ok(());
@@ -210,9 +283,7 @@ impl Rings {
             for number in 0u64.. {
                 let Some(record) = round.next() else { break };
                 consumer.take(record);
-                // A call stack may take long, another record does not.
-                let is_looked_at = round.next.0 == STACKS || number.is_multiple_of(64);
-                if is_looked_at && until.is_some_and(|until| Instant::now() > until) {
+                if number.is_multiple_of(64) && is_over() {
                     return Ok(());
                 }
             }
@@ -294,12 +365,18 @@ impl RingReader {
         &self,
         requests: &mpsc::Receiver<mpsc::Sender<()>>,
         rounds: &rounds::UnboundedSender<Result<Round>>,
+        stacks: impl Fn(Arc<Records>),
     ) -> Result<()> {
+        let mut waiting = Vec::<Weak<Records>>::new();
         loop {
+            waiting.retain(|records| records.strong_count() > 0);
+            let bytes = waiting.iter().filter_map(Weak::upgrade);
+            let takes_stacks =
+                bytes.map(|records| records.bytes.len()).sum::<usize>() <= MAX_QUEUED;
             let is_full = self.queued.load(Ordering::Relaxed) > MAX_QUEUED;
             // A record that came during the last reading may have been read by it, and its wake-up is over: none follows.
             let is_woken = self.probe.bss().wake_pending != [0; RINGS];
-            let pause = match (is_full, is_woken) {
+            let pause = match (is_full || !takes_stacks, is_woken) {
                 (true, _) => QUEUE_PAUSE,
                 (false, true) => Duration::ZERO,
                 (false, false) => TICK,
@@ -324,7 +401,15 @@ impl RingReader {
             if is_full && asked.is_empty() {
                 continue;
             }
-            let round = self.read();
+            let mut round = self.read(takes_stacks);
+            let bytes = take(&mut round.records[STACKS]);
+            if !bytes.is_empty() {
+                let read_ns = clock::monotonic_ns();
+                let records = Arc::new(Records { bytes, read_ns });
+                round.stacks = Arc::downgrade(&records);
+                waiting.push(Weak::clone(&round.stacks));
+                stacks(records);
+            }
             self.queued.fetch_add(round.bytes(), Ordering::Relaxed);
             let _ = rounds.send(Ok(round));
             for done in asked {
@@ -333,15 +418,15 @@ impl RingReader {
         }
     }
 
-    /// Reads all rings, from the last one to the first.
-    fn read(&self) -> Round {
+    /// Reads all rings, from the last one to the first, which is that of call stacks.
+    fn read(&self, takes_stacks: bool) -> Round {
         // From here on a new record wakes this thread again.
         self.probe.bss().wake_pending = [0; RINGS];
         fence(Ordering::SeqCst);
         let mut round = Round::default();
-        for (ring, records) in self.rings.iter().zip(&mut round.records).rev() {
-            if let Some(ring) = ring {
-                *records = ring.read();
+        for (index, ring) in self.rings.iter().enumerate().rev() {
+            if let Some(ring) = ring.as_ref().filter(|_| takes_stacks || index != STACKS) {
+                round.records[index] = ring.read();
             }
         }
         round

@@ -65,11 +65,18 @@ fn be(role: Role) -> anyhow::Result<()> {
     let slow = io::stdout().as_fd().try_clone_to_owned()?;
     // How probes are executed depends on it, and a parser cannot read it later.
     kernel::release();
+    let quick = Channel(quick.into());
     match role {
-        Role::Reader => confined::confine(16 << 20, &[LOOK, AS_OTHERS])?,
-        Role::Parser => confined::confine(160 << 20, &[])?,
+        Role::Reader => {
+            confined::confine(16 << 20, &[LOOK, AS_OTHERS])?;
+            quick.send(&[], &[])?;
+            serve_lane(&quick);
+        }
+        Role::Parser => {
+            confined::confine(160 << 20, &[])?;
+            serve(&quick, Channel(slow.into()));
+        }
     }
-    serve(&Channel(quick.into()), Channel(slow.into()));
     Ok(())
 }
 

@@ -39,6 +39,9 @@ impl Finder {
             self.tell(Found::Layer(layer));
             if !replace(&mut look.has_cuda, true) {
                 self.tell(Found::User(look.pid));
+                if let Some(stacks) = &self.stacks {
+                    stacks.prepare(look.pid);
+                }
             }
         }
         if !self.probes(mapped.role) {

@@ -18,8 +18,9 @@ use super::files::ProbedFiles;
 use super::queries::QueryTimes;
 use super::queue::Queue;
 use super::{Found, Order};
-use crate::host::process::{self, ProcessHandle};
+use crate::host::process::{self, Mapped, ProcessHandle};
 use crate::host::{LibraryRole, gpus, system};
+use crate::live::stacks::StackTasks;
 use crate::live::{Target, TraceConfig};
 use crate::probe::{Notice, Probe, ProbePoint, Purpose, detach};
 use gpuprobe_model::clock;
@@ -41,6 +42,8 @@ pub(super) struct Finder {
     opener: ProcessReader,
     orders: Receiver<Order>,
     found: UnboundedSender<Found>,
+    /// Told of processes that have CUDA loaded, and of probed destructors; not before the thread runs.
+    pub(super) stacks: Option<StackTasks>,
     pub(super) config: TraceConfig,
     /// The host has one GPU.
     pub(super) one_gpu: bool,
@@ -106,6 +109,7 @@ impl Finder {
             opener,
             orders,
             found,
+            stacks: None,
             config: config.clone(),
             one_gpu,
             only_pids: Vec::new(),
@@ -122,16 +126,12 @@ impl Finder {
         }
     }
 
-    /// Attaches to what is there at the start, while nothing else runs. `prepare` is called with each process that has
-    /// CUDA loaded, before a call of it can be traced.
+    /// Attaches to what is there at the start, while nothing else runs. `stacks` is told of each process that has CUDA
+    /// loaded, before a call of it can be traced.
     ///
     /// # Errors
     /// Returns an error if one of `pids` cannot be read, or none of its libraries can be probed.
-    pub(super) fn attach_first(
-        &mut self,
-        pids: &[u32],
-        mut prepare: impl FnMut(&Probe, u32),
-    ) -> Result<()> {
+    pub(super) fn attach_first(&mut self, pids: &[u32], stacks: Option<&StackTasks>) -> Result<()> {
         let is_host_wide = self.config.target == Target::Everything;
         let children = self.config.children;
         let all = || match (is_host_wide, children) {
@@ -144,11 +144,9 @@ impl Finder {
         };
         for pid in all() {
             let mapped = process::mapped(pid).unwrap_or_default();
-            if mapped
-                .iter()
-                .any(|file| matches!(file.role, LibraryRole::Cuda(_)))
-            {
-                prepare(&self.probe, pid);
+            let is_cuda = |file: &Mapped| matches!(file.role, LibraryRole::Cuda(_));
+            if let Some(stacks) = stacks.filter(|_| mapped.iter().any(is_cuda)) {
+                stacks.prepare(pid);
             }
         }
         if !children {
@@ -294,7 +292,9 @@ impl Finder {
         match self.probe.attach(Purpose::CodeDealloc, file, &[point], &[]) {
             Ok(links) => {
                 self.destructors.insert(id, links);
-                self.tell(Found::Destructor(id));
+                if let Some(stacks) = &self.stacks {
+                    stacks.send(move |thread| thread.probed(id));
+                }
             }
             Err(error) => tracing::debug!("code objects are checked singly: {error:#}"),
         }

@@ -23,8 +23,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::host::process::{self, ProcessHandle};
 use crate::live::empty_run::LoadedLayers;
+use crate::live::stacks::StackTasks;
 use crate::live::{Target, TensorMode, TraceConfig};
-use crate::probe::{LoadSettings, Notice, Probe, arm64};
+use crate::probe::{LoadSettings, Notice, Probe};
 use finder::Finder;
 use gpuprobe_cuda::Layer;
 use gpuprobe_stacks::helper::{FileReader, ProcessReader};
@@ -42,7 +43,7 @@ const DETACHED_WITHIN: Duration = Duration::from_millis(500);
 pub(crate) enum Order {
     /// Look at a process; answered by [`Found::Resume`] if it is held.
     Look(Notice),
-    /// Attach to the destructor of an interpreter's code objects; answered by [`Found::Destructor`].
+    /// Attach to the destructor of an interpreter's code objects, and say so to the thread of the call stacks.
     Probe {
         /// Number of these probes.
         id: u32,
@@ -66,8 +67,6 @@ pub(crate) enum Found {
     Layer(Layer),
     /// A CUDA library is probed.
     Library { functions: usize },
-    /// The destructor with this number is probed.
-    Destructor(u32),
     /// A process that started during tracing had mapped CUDA before it was probed, this long after its start.
     Late { pid: u32, after_ms: u64 },
     /// A process is not looked at: too many have mapped libraries at once.
@@ -104,7 +103,7 @@ pub struct Tracer {
 }
 
 /// What the BPF programs are to do in a session.
-fn load_settings(config: &TraceConfig) -> LoadSettings {
+pub(crate) fn load_settings(config: &TraceConfig) -> LoadSettings {
     let is_command = matches!(config.target, Target::Command(_));
     LoadSettings {
         only_targets: config.target != Target::Everything,
@@ -123,26 +122,25 @@ fn load_settings(config: &TraceConfig) -> LoadSettings {
 }
 
 impl Tracer {
-    /// Loads the BPF programs, attaches them to every library found now that `helpers` can read, and starts the thread
-    /// with its orders. `prepare` is called with each process that has CUDA loaded, before a call of it can be
-    /// traced.
+    /// Attaches the BPF programs to every library found now that `helpers` can read, and starts the thread with its
+    /// orders. `stacks` is told of each process that has CUDA loaded, before a call of it can be traced.
     ///
     /// # Errors
-    /// Returns an error if BPF cannot be used, or there is nothing to attach to.
+    /// Returns an error if there is nothing to attach to.
     pub(crate) fn start(
         config: &TraceConfig,
+        probe: Arc<Probe>,
         processes: &[ProcessHandle],
         helpers: (FileReader, ProcessReader),
         (orders, receiver): (Orders, mpsc::Receiver<Order>),
-        prepare: impl FnMut(&Probe, u32),
+        stacks: Option<StackTasks>,
     ) -> Result<Self> {
-        arm64::permit(std::env::consts::ARCH, config.advanced.allow_arm64)?;
-        let probe = Arc::new(Probe::load(&load_settings(config))?);
         let (sender, found) = unbounded_channel();
         let mut finder = Finder::new(config, Arc::clone(&probe), helpers, receiver, sender);
         let pids: Vec<_> = processes.iter().map(|process| process.pid).collect();
-        finder.attach_first(&pids, prepare)?;
+        finder.attach_first(&pids, stacks.as_ref())?;
         probe.all_attached();
+        finder.stacks = stacks;
         let thread = thread::Builder::new().name("gpuprobe-attach".to_owned());
         let thread = thread
             .spawn(move || finder.run())
@@ -219,7 +217,6 @@ impl Tracer {
                 send_continue(pid);
             }
             Found::Skipped => self.skipped += 1,
-            Found::Destructor(_) => {}
         }
     }
 

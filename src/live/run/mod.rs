@@ -168,9 +168,11 @@ impl Run<'_> {
         self.output.write_lines(&mut reading.sink, &reading.clock)
     }
 
-    /// Names of functions are not waited for any longer than `wait` from now on.
+    /// Call stacks and names of functions are not waited for any longer than `wait` from now on.
     fn limit_names(&mut self, wait: Duration) {
-        self.reading.names_until = Some(std::time::Instant::now() + wait);
+        let until = Some(std::time::Instant::now() + wait);
+        self.reading.names_until = until;
+        self.reading.rings.stacks_until = until;
     }
 
     /// Whether the target processes given by id have ended, the user has quit the screens, or the recording, if it is

@@ -12,7 +12,7 @@ use crate::live::announce::Announced;
 use crate::live::discovery::{Found, Tracer};
 use crate::live::incidents::Incidents;
 use crate::live::samples::Samples;
-use crate::live::sink::{RingConsumer, Sink};
+use crate::live::sink::Sink;
 use crate::live::{ProcessFilter, Target, TraceConfig};
 use crate::probe::Rings;
 use gpuprobe_engine::{HostInfo, State};
@@ -57,7 +57,7 @@ pub(in crate::live) struct Reading<'a> {
 impl Reading<'_> {
     /// Applies records that have arrived, for at most [`READ_FOR`].
     pub(super) fn read(&mut self) -> Result<()> {
-        self.read_until(Some(Instant::now() + READ_FOR))
+        self.read_until(Some(Instant::now() + READ_FOR), false)
     }
 
     /// Reads the losses, what is in the rings now, all of it with `is_final`, and the launch counts.
@@ -65,7 +65,7 @@ impl Reading<'_> {
         self.count_losses();
         let vanished = self.vanished();
         self.rings.flush()?;
-        self.read_until((!is_final).then(|| Instant::now() + READ_FOR_REPORT))?;
+        self.read_until((!is_final).then(|| Instant::now() + READ_FOR_REPORT), true)?;
         if self.config.modes.cudatrace {
             self.count_launches()?;
         }
@@ -80,14 +80,14 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn read_until(&mut self, until: Option<Instant>) -> Result<()> {
-        let consumer = &mut RingConsumer::new(&mut self.sink, &self.tracer.probe);
-        self.rings.read(consumer, until)?;
+    fn read_until(&mut self, until: Option<Instant>, waits: bool) -> Result<()> {
+        self.rings.read(&mut self.sink, until, waits)?;
         if let (Some(stacks), false) = (&mut self.sink.stacks, self.rings.is_behind()) {
             stacks.tidy();
         }
         self.incidents.note(&mut self.sink);
-        self.sink.find_frames(&mut self.recorded_frames);
+        self.sink
+            .find_frames(&mut self.recorded_frames, Duration::ZERO);
         if let Some(samples) = &mut self.samples {
             samples.note(&mut self.sink.input_recorder);
         }
@@ -98,8 +98,9 @@ impl Reading<'_> {
     /// Has the processes of new notices looked at.
     pub(super) fn pass_notices(&mut self) -> Result<()> {
         for notice in self.rings.read_notices()? {
-            if let (Some(_), Some(stacks)) = (notice.image, &mut self.sink.stacks) {
-                stacks.note_exec(notice.pid);
+            if let (Some(_), Some(stacks)) = (notice.image, &self.sink.stacks) {
+                // The kernel side has dropped the layout of its interpreter.
+                stacks.calls.lock().entered.remove(&notice.pid);
             }
             self.tracer.look(notice);
         }
@@ -108,18 +109,10 @@ impl Reading<'_> {
 
     /// Notes what the discovery thread has found.
     pub(super) fn note(&mut self, found: Found) {
-        match (found, &mut self.sink.stacks) {
-            (Found::User(pid), Some(stacks)) => {
-                stacks.read_mappings(pid);
-                stacks.send_updates(&self.tracer.probe);
-            }
-            (Found::Destructor(id), Some(stacks)) => stacks.probed(id, &self.tracer.probe),
-            (Found::Late { pid, after_ms }, _) => {
-                if let Some(process) = look_up(&self.sink.host_info, &self.config.filter, pid) {
-                    self.announced.announce_late(pid, &process.comm, after_ms);
-                }
-            }
-            _ => {}
+        if let Found::Late { pid, after_ms } = found
+            && let Some(process) = look_up(&self.sink.host_info, &self.config.filter, pid)
+        {
+            self.announced.announce_late(pid, &process.comm, after_ms);
         }
         self.tracer.note(found);
     }
@@ -182,7 +175,9 @@ impl Reading<'_> {
         lost.cupti_malformed = missed.malformed;
         sink.state.add_left_out(&mut lost);
         if let Some(stacks) = &sink.stacks {
-            lost.python += stacks.lost_python();
+            let calls = stacks.calls.lock();
+            lost.python += calls.lost_python;
+            lost.undecodable += calls.undecodable;
             lost.stacks += stacks.unknown;
         }
         if lost != self.lost {
@@ -219,17 +214,16 @@ impl Reading<'_> {
     pub(super) fn wait_for_names(&mut self, wait: Duration) -> Result<()> {
         let config = self.config;
         let progress = config.progress.as_deref().unwrap_or(&());
-        let missing = |sink: &Sink| sink.stacks.as_ref().map_or(0, |it| it.missing() as u64);
+        let missing = |sink: &Sink| sink.stacks.as_ref().map_or(0, |it| it.missing as u64);
         let end = Instant::now() + wait;
         let end = self.names_until.map_or(end, |until| until.min(end));
         let mut left = missing(&self.sink);
         // Single lines would be among those of the progress.
         let is_shown = wait > SHOWN_WAIT && !config.per_call && !config.single_records;
         let pass = is_shown.then(|| Pass::begin(progress, "names of functions", left));
-        while Instant::now() < end
-            && let Some(stacks) = &mut self.sink.stacks
-            && stacks.is_waiting(NAMES_PAUSE)
-        {
+        while left > 0 && Instant::now() < end {
+            self.sink
+                .find_frames(&mut self.recorded_frames, NAMES_PAUSE);
             // Held processes must not wait for symbols.
             self.follow()?;
             self.read()?;
@@ -239,7 +233,6 @@ impl Reading<'_> {
                 progress.tick();
             }
         }
-        self.sink.find_frames(&mut self.recorded_frames);
         Ok(())
     }
 
@@ -257,7 +250,7 @@ impl Reading<'_> {
         let time_ns = time.timestamp_nanos_opt();
         Ok(profile::of_ledger(
             ledger,
-            &*symbols(&self.sink),
+            symbols(&self.sink),
             scope,
             time_ns,
         ))
@@ -298,10 +291,10 @@ impl Drop for Reading<'_> {
 }
 
 /// The functions named so far.
-pub(in crate::live) fn symbols(sink: &Sink) -> Box<dyn Symbolize + '_> {
+pub(in crate::live) fn symbols(sink: &Sink) -> &dyn Symbolize {
     match &sink.stacks {
-        Some(stacks) => Box::new(stacks.symbols()),
-        None => Box::new(NoSymbols),
+        Some(stacks) => stacks,
+        None => &NoSymbols,
     }
 }
 

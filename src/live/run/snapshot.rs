@@ -93,9 +93,9 @@ impl Snapshots {
         let lost_by_user = lost_by_user(reading);
         let (sink, frames) = (&mut reading.sink, &mut reading.recorded_frames);
         let known = symbols(sink);
-        let witness = FrameWitness::new(&*known, frames);
+        let witness = FrameWitness::new(known, frames);
         let is_recording = sink.input_recorder.is_recording();
-        let symbols: &dyn Symbolize = if is_recording { &witness } else { &*known };
+        let symbols: &dyn Symbolize = if is_recording { &witness } else { known };
         let sources = ReportSources {
             usage: self.usage.as_ref(),
             lost_by_user: &lost_by_user,
@@ -106,7 +106,6 @@ impl Snapshots {
         let mut report = report::build(&sink.state, reading.lost, options, sources);
         report.recording_stopped = sink.input_recorder.stopped().map(str::to_owned);
         let notes = witness.into_notes();
-        drop(known);
         for note in notes {
             sink.input_recorder.note(note);
         }

@@ -1,7 +1,7 @@
 //! The start of a session.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -15,7 +15,7 @@ use crate::host::host_info::ProcFs;
 use crate::host::process::ProcessHandle;
 use crate::live::announce::Announced;
 use crate::live::collector::Collector;
-use crate::live::discovery::{Orders, Tracer};
+use crate::live::discovery::{Tracer, load_settings};
 use crate::live::filter::EventFilter;
 use crate::live::hook::Hooks;
 use crate::live::incidents::Incidents;
@@ -24,7 +24,7 @@ use crate::live::samples::Samples;
 use crate::live::sink::Sink;
 use crate::live::stacks::StackState;
 use crate::live::{Target, TraceConfig, recorder};
-use crate::probe::{Probe, StackMode};
+use crate::probe::{Probe, Records, StackMode, arm64};
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::WallClock;
@@ -57,23 +57,36 @@ impl<'a> Run<'a> {
         let hooks = hooks.map(|command| Hooks::start(command, config.advanced.as_root));
         let hooks = hooks.transpose()?;
         let (orders, receiver) = mpsc::channel();
-        let recorder = recorder::open(config, clock)?;
-        let mut sink = sink(config, recorder, &files, &memory, orders.clone())?;
+        let mut recorder = recorder::open(config, clock)?;
+        let is_recording = recorder.is_recording();
         let attach = || -> Result<_> {
-            let helpers = (files, memory);
-            let stacks = &mut sink.stacks;
-            let prepare = |probe: &Probe, pid: u32| {
-                if let Some(stacks) = stacks {
-                    stacks.read_mappings(pid);
-                    stacks.send_updates(probe);
+            arm64::permit(std::env::consts::ARCH, config.advanced.allow_arm64)?;
+            let probe = Arc::new(Probe::load(&load_settings(config))?);
+            let start = || {
+                let helpers = (files.clone(), memory.clone());
+                StackState::start(is_recording, config.python, helpers, &probe, orders.clone())
+            };
+            let stacks = (config.stacks != StackMode::Off).then(start).transpose()?;
+            let tasks = stacks
+                .as_ref()
+                .map(|stacks: &StackState| stacks.tasks.clone());
+            let (helpers, orders) = ((files.clone(), memory.clone()), (orders, receiver));
+            let (loaded, told) = (Arc::clone(&probe), tasks.clone());
+            let tracer = Tracer::start(config, loaded, &processes, helpers, orders, told)?;
+            let collect = config.collect.as_ref();
+            let collector = collect.map(|collect| Collector::start(collect, &probe));
+            let last_ns = tasks.as_ref().map(|tasks| Arc::clone(&tasks.last_ns));
+            let take = move |records: Arc<Records>| {
+                if let Some(tasks) = &tasks {
+                    tasks.send(move |thread| thread.take(&records));
                 }
             };
-            let tracer = Tracer::start(config, &processes, helpers, (orders, receiver), prepare)?;
-            let collect = config.collect.as_ref();
-            let collector = collect.map(|collect| Collector::start(collect, &tracer.probe));
-            Ok((tracer.probe.rings()?, collector.transpose()?, tracer))
+            let rings = probe.rings((Box::new(take), last_ns.unwrap_or_default()))?;
+            Ok((rings, collector.transpose()?, tracer, stacks))
         };
-        let (rings, collector, tracer) = attach().inspect_err(|_| sink.input_recorder.discard())?;
+        let (rings, collector, tracer, stacks) = attach().inspect_err(|_| recorder.discard())?;
+        let host_info = ProcFs::open(files, memory);
+        let sink = sink(config, recorder, host_info, stacks);
         Ok(Self {
             config,
             reading: Reading {
@@ -118,31 +131,24 @@ fn processes(target: &Target) -> Result<Vec<ProcessHandle>> {
 fn sink(
     config: &TraceConfig,
     input_recorder: Recorder,
-    files: &FileReader,
-    memory: &ProcessReader,
-    orders: Orders,
-) -> Result<Sink> {
+    host_info: ProcFs,
+    stacks: Option<StackState>,
+) -> Sink {
     let mut state = State {
         ledger: Ledger::counting(config.kinds),
         ..State::default()
     };
     state.watch(input_recorder.is_recording());
-    Ok(Sink {
+    Sink {
         modes: config.modes,
         state,
         filter: EventFilter::new(config.filter.clone()),
-        host_info: ProcFs::open(files.clone(), memory.clone()),
+        host_info,
         decoder: event::RecordDecoder::default(),
         undecodable: 0,
         copies: config.per_call.then(Vec::new),
         records: config.single_records.then(Vec::new),
-        stacks: (config.stacks != StackMode::Off)
-            .then(|| {
-                let is_recording = input_recorder.is_recording();
-                let (files, memory) = (files.clone(), memory.clone());
-                StackState::new(is_recording, config.python, files, memory, orders)
-            })
-            .transpose()?,
+        stacks,
         input_recorder,
-    })
+    }
 }

@@ -80,6 +80,7 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
         "gpuprobe-attach",
         "gpuprobe-record",
         "gpuprobe-rings",
+        "gpuprobe-stacks",
         "symbols",
     ];
     // Probes that are not needed any more are removed by further threads.
@@ -94,11 +95,14 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
             "gpuprobe" => mask(BPF) | mask(LOOK) | mask(AS_OTHERS) | more & mask(SIGNAL),
             "gpuprobe-attach" => mask(BPF) | mask(LOOK) | mask(AS_OTHERS) | more & !mask(SIGNAL),
             // To start another reader.
+            "gpuprobe-stacks" => mask(BPF) | mask(LOOK) | mask(AS_OTHERS),
             "symbols" => mask(LOOK) | mask(AS_OTHERS),
             _ => 0,
         };
         assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
     }
+    // The one that writes is of the recording alone.
+    let mut threads = found.len() - 1;
     let helpers = readers_of(gpuprobe.child.pid());
     assert_eq!(helpers.len(), 2, "{how}");
     for helper in helpers {
@@ -107,10 +111,13 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
             Some(b"reader") => mask(LOOK) | mask(AS_OTHERS),
             _ => 0,
         };
-        for thread in settled(helper) {
+        let found = settled(helper);
+        threads += found.len();
+        for thread in found {
             assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
         }
     }
+    assert!(threads <= 8, "{how}: {threads}");
 }
 
 /// The only child of a process besides `other`.

@@ -143,9 +143,9 @@ impl Helper {
             .begin()
             .and_then(|()| process.send(lane, files, request));
         drop(quick);
-        let timeout = match (self.role, lane) {
-            (Role::Parser, Lane::Slow) => SLOW,
-            _ => QUICK,
+        let timeout = match lane {
+            Lane::Quick => QUICK,
+            Lane::Slow => SLOW,
         };
         let takes_files = self.role == Role::Reader;
         let answer = sent.and_then(|()| process.receive(lane, timeout, takes_files));

@@ -2,8 +2,8 @@
 //! program: the reader opens files and reads memory of processes, with the rights for that, and parses nothing; the
 //! parser has no rights, and reads the files that it is sent.
 //!
-//! Each serves two lanes: requests that tracing waits for, and slow ones. One that hangs or dies is replaced, and
-//! what it failed at is on a list and not asked for again. [`client`] starts helpers and asks them, [`protocol`] is
+//! The parser serves two lanes: requests that tracing waits for, and slow ones. A helper that hangs or dies is
+//! replaced, and what it failed at is on a list and not asked for again. [`client`] starts helpers and asks them, [`protocol`] is
 //! what they say, [`crate::program`] answers.
 
 pub(crate) mod channel;
@@ -52,6 +52,6 @@ impl Role {
 enum Lane {
     /// Tracing waits for the answer.
     Quick,
-    /// Nothing does: names, and paths in folders of others.
+    /// Nothing does: names. The reader has no such thread.
     Slow,
 }

@@ -31,7 +31,7 @@ impl ProcessReader {
     pub fn facts(&self, pid: u32, variables: &[&str], gpus: &[u32]) -> InspectedProcess {
         let variables = variables.iter().map(|&name| name.to_owned()).collect();
         let request = Request::Process(pid, variables, gpus.to_vec());
-        let answer = subject(pid).and_then(|it| self.ask(Lane::Quick, Some(it), None, &request));
+        let answer = subject(pid).and_then(|it| self.ask(Some(it), None, &request));
         answer.map(|(facts, _)| facts).unwrap_or_default()
     }
 
@@ -45,7 +45,7 @@ impl ProcessReader {
             Wanted::PerfMap(pid) | Wanted::At(_, Some(pid), _) => subject(*pid),
         };
         let request = Request::File(wanted.clone());
-        let ((), file) = self.ask(Lane::Slow, subject, folder, &request)?;
+        let ((), file) = self.ask(subject, folder, &request)?;
         file
     }
 
@@ -62,13 +62,12 @@ impl ProcessReader {
     /// The answer, if there is one in time. If not, it is the fault of process `subject`, which is not read any more.
     fn ask<T: DeserializeOwned>(
         &self,
-        lane: Lane,
         subject: Option<Subject>,
         folder: Option<&File>,
         request: &Request,
     ) -> Option<(T, Option<File>)> {
         let (subjects, files) = (subject.as_slice(), folder.as_slice());
-        let answer = self.0.ask(lane, subjects, files, request);
+        let answer = self.0.ask(Lane::Quick, subjects, files, request);
         answer.unwrap_or_else(|failure| {
             if let Some(Subject::Process { pid, .. }) = subject
                 && failure != Failure::NotNow
@@ -109,7 +108,7 @@ impl ProcessMemory {
         let request = Request::Memory(self.pid, address, buffer.len());
         let begin = Instant::now();
         let reader = &self.reader;
-        let answer = reader.ask::<Vec<u8>>(Lane::Quick, self.subject, None, &request);
+        let answer = reader.ask::<Vec<u8>>(self.subject, None, &request);
         self.left.set(left.saturating_sub(begin.elapsed()));
         let (answer, _) = answer?;
         let buffer = buffer.get_mut(..answer.len())?;
@@ -150,7 +149,7 @@ mod tests {
         let facts = || reader.facts(pid, &["PATH"], &[]);
         let fail = |subject| {
             let request = Request::File(Wanted::PerfMap(pid));
-            reader.ask::<u64>(Lane::Slow, Some(subject), None, &request)
+            reader.ask::<u64>(Some(subject), None, &request)
         };
         assert!(fail(Subject::Process { pid, started: 0 }).is_none());
         assert!(!facts().command_line.is_empty());

@@ -16,8 +16,6 @@ use crate::{AddressSpaces, Module};
 
 /// Maximum number of code objects per process. The stack store limits their bytes, with those of call stacks.
 const MAX_CODES: usize = 1 << 18;
-/// Maximum number of Python stacks per process whose call has not arrived.
-const MAX_WAITING: usize = 1 << 14;
 
 /// The interpreter of a running process.
 #[derive(Debug)]
@@ -81,18 +79,17 @@ fn destructor(pid: u32, raw: &RawPython, spaces: &AddressSpaces) -> Option<(Arc<
     spaces.code_at(pid, u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Code objects and stacks received from a process.
+/// Code objects received from a process.
 #[derive(Debug, Default)]
 pub struct Sent {
     codes: HashMap<u64, CodeRecord>,
     bytes: usize,
-    waiting: HashMap<u64, PythonStack>,
 }
 
 impl Sent {
     /// Bytes that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.waiting.len() * size_of::<PythonStack>()
+        self.bytes
     }
 
     /// Adds a code object. Returns false if the limit is reached.
@@ -104,20 +101,6 @@ impl Sent {
         let before = self.codes.insert(record.id, record);
         self.bytes -= before.map_or(0, |code| code.size());
         true
-    }
-
-    /// Adds the Python frames of a stack until its call arrives. Returns false if the limit is reached.
-    pub fn keep_stack(&mut self, stack: PythonStack) -> bool {
-        let has_room = self.waiting.len() < MAX_WAITING;
-        if has_room {
-            self.waiting.insert(stack.id, stack);
-        }
-        has_room
-    }
-
-    /// Removes and returns the frames of the stack with this id.
-    pub fn take_stack(&mut self, id: u64) -> Option<PythonStack> {
-        self.waiting.remove(&id)
     }
 
     /// The native stack merged with its Python frames, and whether frames or a line are missing that no other

@@ -1,6 +1,6 @@
 //! The call stacks of one process.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use hashbrown::HashMap;
@@ -8,6 +8,7 @@ use lru::LruCache;
 
 use crate::AddressSpaces;
 use crate::paths::Paths;
+use crate::python::code::PythonStack;
 use crate::python::line_store::KnownLines;
 use crate::python::process::{Running, Sent};
 use gpuprobe_model::abi::RawStack;
@@ -33,21 +34,23 @@ pub(super) struct StackStoreProcess {
     pub(super) looked: Instant,
     /// There is no room for more.
     pub(super) is_full: bool,
+    /// What [`Self::bytes`] was when the sum of all was last updated.
+    pub(super) counted: usize,
     pub(super) paths: Paths,
     stacks: HashMap<u64, KnownStack>,
-    ids: HashMap<Rc<CallStack>, u64>,
+    ids: HashMap<Arc<CallStack>, u64>,
     /// Other ids of the same stacks.
     aliases: LruCache<u64, u64>,
     /// Number of locations of all stacks.
     locations: usize,
-    /// Interpreter of the process, and its Python records.
-    pub(super) python: Option<Rc<Running>>,
+    /// Interpreter of the process, and its code objects.
+    pub(super) python: Option<Arc<Running>>,
     pub(super) sent: Sent,
 }
 
 #[derive(Debug)]
 struct KnownStack {
-    stack: Rc<CallStack>,
+    stack: Arc<CallStack>,
     is_reported: bool,
 }
 
@@ -57,7 +60,7 @@ pub struct NamedStack {
     /// Id of the stack in its process.
     pub id: u64,
     /// The stack, if this is its first call.
-    pub new: Option<Rc<CallStack>>,
+    pub new: Option<Arc<CallStack>>,
 }
 
 impl StackStoreProcess {
@@ -67,6 +70,7 @@ impl StackStoreProcess {
             id,
             looked: Instant::now(),
             is_full: false,
+            counted: 0,
             paths: Paths::default(),
             stacks: HashMap::new(),
             ids: HashMap::new(),
@@ -85,7 +89,7 @@ impl StackStoreProcess {
 
     /// The id of `stack`, which has number `id` on the kernel side. `None` if the limit is reached.
     pub(super) fn name(&mut self, id: u64, stack: CallStack) -> Option<u64> {
-        let stack = Rc::new(stack);
+        let stack = Arc::new(stack);
         if let Some(&known) = self.ids.get(&stack) {
             self.alias(id, known);
             return Some(known);
@@ -95,20 +99,20 @@ impl StackStoreProcess {
             return None;
         }
         self.locations += stack.locations.len();
-        self.ids.insert(Rc::clone(&stack), id);
+        self.ids.insert(Arc::clone(&stack), id);
         let is_reported = false;
         self.stacks.insert(id, KnownStack { stack, is_reported });
         Some(id)
     }
 
-    /// [`super::StackStore::of_call`] for this process.
+    /// [`super::CallStacks::of_call`] for this process.
     pub(super) fn of_call(&mut self, id: u64) -> Option<NamedStack> {
         let id = self.aliases.peek(&id).copied().unwrap_or(id);
         let known = self.stacks.get_mut(&id)?;
         let is_new = !std::mem::replace(&mut known.is_reported, true);
         Some(NamedStack {
             id,
-            new: is_new.then(|| Rc::clone(&known.stack)),
+            new: is_new.then(|| Arc::clone(&known.stack)),
         })
     }
 
@@ -121,30 +125,25 @@ impl StackStoreProcess {
         })
     }
 
-    /// Merges the Python frames of stack `id` with its native frames, at its first call. Returns true if some
-    /// are missing.
+    /// Merges Python frames with their native stack, which is sent before them. Returns whether none are missing.
     pub(super) fn merge(
         &mut self,
-        id: u64,
+        python: &PythonStack,
         spaces: &AddressSpaces,
         lines: &mut KnownLines,
     ) -> bool {
-        let Some(python) = self.sent.take_stack(id) else {
-            return false;
-        };
         let native = self.aliases.peek(&python.native);
         let native = native.unwrap_or(&python.native);
         let Some(native) = self.stacks.get(native) else {
-            return false;
+            return !self.is_full;
         };
         let (stack, lacks_some) = match &self.python {
             Some(running) => self
                 .sent
-                .merged(&native.stack, &python, running, spaces, lines),
+                .merged(&native.stack, python, running, spaces, lines),
             None => ((*native.stack).clone(), true),
         };
-        self.name(id, stack);
-        lacks_some
+        self.name(python.id, stack).is_some() && !lacks_some
     }
 
     /// Whether a stack contains Python frames.
@@ -185,7 +184,6 @@ mod tests {
 
     use super::*;
     use crate::paths::PathStep;
-    use crate::python::code::PythonStack;
     use gpuprobe_model::stack::ModuleId;
 
     fn stack(addresses: &[u64]) -> CallStack {
@@ -285,17 +283,16 @@ mod tests {
             is_of_main_thread: false,
         };
         let (spaces, mut lines) = (AddressSpaces::default(), KnownLines::default());
-        let mut merge =
-            |process: &mut StackStoreProcess, id| process.merge(id, &spaces, &mut lines);
+        let mut merge = |process: &mut StackStoreProcess, id, native| {
+            process.merge(&python(id, native), &spaces, &mut lines)
+        };
         process.name(11, stack(&[1, 2]));
         process.alias(12, 11);
-        assert!(!merge(&mut process, 21), "there are none");
-        process.sent.keep_stack(python(21, 99));
-        assert!(!merge(&mut process, 21), "its native stack is not known");
+        assert!(merge(&mut process, 21, 99), "its native stack is not known");
+        assert!(process.of_call(21).is_none());
         for (id, native) in [(22, 11), (23, 12)] {
-            process.sent.keep_stack(python(id, native));
             assert!(
-                merge(&mut process, id),
+                !merge(&mut process, id, native),
                 "without an interpreter, frames lack"
             );
             assert_eq!(process.of_call(id).unwrap().id, 11);

@@ -1,9 +1,10 @@
-use gpuprobe_model::stack::{CallStack, ModuleId};
+use gpuprobe_model::stack::{CallStack, Location, ModuleId};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
 use crate::python::code::tests::{code_record, stack_record};
 use crate::python::interpreter::tests::interpreter;
+use gpuprobe_model::abi::record;
 
 /// A stack record with one frame of a process that does not exist.
 fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
@@ -16,21 +17,29 @@ fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
     raw.as_bytes().to_vec()
 }
 
+fn of_call(store: &StackStore, pid: u32, id: u64) -> Option<NamedStack> {
+    store.calls.lock().of_call(pid, id, 0)
+}
+
+fn processes(store: &StackStore) -> Vec<u32> {
+    store.calls.lock().programs.keys().copied().collect()
+}
+
 #[test]
 fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
     let pid = u32::MAX - 1;
     let mut store = StackStore::default();
     assert!(store.take(&stack(pid, 1, 11)));
-    assert!(store.of_call(pid, 11).unwrap().new.is_some());
+    assert!(of_call(&store, pid, 11).unwrap().new.is_some());
     assert!(store.take(&stack(pid, 2, 22)));
     // One more call of the first, its end, then a call of the second.
-    assert!(store.of_call(pid, 11).unwrap().new.is_none());
+    assert!(of_call(&store, pid, 11).unwrap().new.is_none());
     store.forget(pid, 1);
-    assert!(store.of_call(pid, 11).is_none());
-    assert!(store.of_call(pid, 22).unwrap().new.is_some());
+    assert!(of_call(&store, pid, 11).is_none());
+    assert!(of_call(&store, pid, 22).unwrap().new.is_some());
     store.forget(pid, 2);
-    assert!(store.of_call(pid, 22).is_none());
-    assert!(store.processes.is_empty());
+    assert!(of_call(&store, pid, 22).is_none());
+    assert!(processes(&store).is_empty());
 }
 
 #[test]
@@ -43,7 +52,7 @@ fn stacks_have_no_more_room_than_the_limit() {
     let kept = |store: &mut StackStore, pid, ids: std::ops::Range<u64>| {
         let take = |id: &u64| {
             assert!(store.take(&stack(pid, 1, *id)));
-            store.of_call(pid, *id).is_some()
+            of_call(store, pid, *id).is_some()
         };
         ids.filter(take).count()
     };
@@ -51,7 +60,8 @@ fn stacks_have_no_more_room_than_the_limit() {
     let first = kept(&mut store, pid, 1..10_000);
     assert!((1000..4000).contains(&first), "{first}");
     assert!(kept(&mut store, pid - 1, 1..100) <= 1);
-    let all = [pid, pid - 1].map(|pid| store.current(pid).unwrap().bytes());
+    let calls = &store.calls;
+    let all = [pid, pid - 1].map(|pid| calls.current(pid, |one| one.bytes()).unwrap());
     assert!(all.iter().sum::<usize>() < (1 << 19) + 1024, "{all:?}");
     store.forget(pid, 1);
     assert_eq!(kept(&mut store, pid - 1, 100..200), 100);
@@ -64,10 +74,10 @@ fn lost_exits_do_not_accumulate() {
     for process in 1..1000 {
         store.take(&stack(pid, process, u64::from(process)));
     }
-    assert_eq!(store.processes[&pid].len(), MAX_PROGRAMS);
-    assert!(store.of_call(pid, 990).is_some());
+    assert_eq!(store.calls.lock().programs[&pid].len(), calls::MAX_PROGRAMS);
+    assert!(of_call(&store, pid, 990).is_some());
     store.forget(pid, 999);
-    assert!(store.processes.is_empty());
+    assert!(processes(&store).is_empty());
 }
 
 const PID: u32 = u32::MAX - 2;
@@ -82,22 +92,19 @@ fn python_record(mut bytes: Vec<u8>) -> Vec<u8> {
 fn python_records_are_kept_or_counted_as_lost() {
     let code = || python_record(code_record(1, "f", &[0x80, 0]));
     let frames = || python_record(stack_record(5, &[], 0));
-    assert!(StackStore::is_stack(&code()) && StackStore::is_stack(&frames()));
-    assert!(StackStore::is_stack(&stack(PID, 1, 1)) && !StackStore::is_stack(&[0xff, 0xff, 0]));
     for (limit, lost) in [(1 << 20, [0, 0]), (0, [1, 2])] {
         let mut store = StackStore {
             max_bytes: limit,
             ..StackStore::default()
         };
         assert!(store.take(&code()));
-        assert_eq!(store.lost_python(), lost[0]);
+        assert_eq!(store.calls.lock().lost_python, lost[0]);
         assert!(store.take(&frames()));
-        assert_eq!(store.lost_python(), lost[1]);
-        assert_eq!(store.current(PID).unwrap().id, 70);
-        let has_stack = store.current(PID).unwrap().sent.take_stack(5);
-        assert_eq!(has_stack.is_some(), limit > 0);
+        assert_eq!(store.calls.lock().lost_python, lost[1]);
+        assert_eq!(store.calls.current(PID, |one| one.id), Some(70));
         assert!(!store.take(&code()[..100]) && !store.take(&frames()[..100]));
         assert!(!store.take(&stack(PID, 1, 1)[..100]));
+        assert_eq!(store.calls.lock().undecodable, 3);
     }
 }
 
@@ -107,26 +114,32 @@ fn calls_before_the_layout_was_known_are_counted() {
     let interpreter = interpreter(11, 0..1);
     let raw = interpreter.layout(0).unwrap();
     let running = Running::sample(interpreter, ModuleId(1), raw);
-    store.take(&stack(PID, 70, 11));
-    store.note_early_call(PID, 11);
-    assert!(!store.runs_python(PID) && store.lost_python() == 0);
+    let early = |store: &mut StackStore, id| {
+        // The current program takes the interpreter with its next record.
+        store.take(&stack(PID, 70, id));
+        assert!(of_call(store, PID, id).is_some());
+        store.calls.lock().lost_python
+    };
+    assert_eq!(early(&mut store, 11), 0);
     store.python.running.insert(PID, None);
-    store.note_early_call(PID, 11);
-    assert!(!store.runs_python(PID) && store.lost_python() == 0);
-    store.python.running.insert(PID, Some(Rc::new(running)));
+    assert_eq!(early(&mut store, 12), 0);
+    assert!(!store.runs_python(PID));
+    store.python.running.insert(PID, Some(Arc::new(running)));
+    assert_eq!(early(&mut store, 13), 1);
     assert!(store.runs_python(PID));
-    store.note_early_call(PID, 11);
-    assert_eq!(store.lost_python(), 1);
     let frames = CallStack {
         locations: vec![Location::python(1)],
         is_complete: true,
     };
-    store.current(PID).unwrap().name(12, frames);
-    store.note_early_call(PID, 12);
-    assert_eq!(store.lost_python(), 1);
-    // A process that sends records has the interpreter from then on.
-    store.take(&python_record(stack_record(5, &[], 0)));
-    assert!(store.current(PID).unwrap().python.is_some());
+    store.calls.current(PID, |one| one.name(14, frames));
+    of_call(&store, PID, 14).unwrap();
+    let mut calls = store.calls.lock();
+    calls.entered.insert(PID, (raw, 5));
+    for (start_ns, lost) in [(4, 2), (5, 2)] {
+        calls.of_call(PID, 13, start_ns).unwrap();
+        assert_eq!(calls.lost_python, lost);
+    }
+    drop(calls);
     assert_eq!(store.lines().get(0).unwrap().file, None);
 }
 
@@ -136,7 +149,7 @@ fn ended_processes_are_forgotten_at_the_second_sweep() {
     store.take(&stack(PID, 1, 11));
     store.take(&stack(PID - 1, 2, 22));
     for (pid, id) in [(PID, 11), (PID - 1, 22)] {
-        store.of_call(pid, id);
+        of_call(&store, pid, id);
         let place = Location {
             address: 1,
             module: Some(ModuleId(1)),
@@ -146,17 +159,16 @@ fn ended_processes_are_forgotten_at_the_second_sweep() {
             locations: vec![place],
             is_complete: true,
         };
-        let one = store.current(pid).unwrap();
-        one.name(id + 1, call);
-        store.of_call(pid, id + 1);
+        store.calls.current(pid, |one| one.name(id + 1, call));
+        of_call(&store, pid, id + 1);
     }
     let is_alive = |pid| pid == PID;
     assert_eq!(store.take_updates().begun, [PID, PID - 1]);
     store.sweep(is_alive);
-    assert_eq!(store.processes.len(), 2, "it may have calls in the ring");
+    assert_eq!(processes(&store).len(), 2, "it may have calls in the ring");
     store.sweep(is_alive);
-    assert_eq!(store.processes.keys().collect::<Vec<_>>(), [&PID]);
-    let places = store.take_last_places();
+    assert_eq!(processes(&store), [PID]);
+    let places = store.calls.lock().take_last_places();
     assert_eq!(places.len(), 1);
     assert_eq!((places[0].0, places[0].2), (PID - 1, true));
     assert_eq!(store.take_updates().new_code, [PID - 1]);
@@ -165,7 +177,7 @@ fn ended_processes_are_forgotten_at_the_second_sweep() {
     }
     store.sweep(|_| false);
     store.sweep(is_alive);
-    assert_eq!(store.processes.len(), 1, "it is alive again");
+    assert_eq!(processes(&store).len(), 1, "it is alive again");
 }
 
 #[test]
@@ -174,8 +186,8 @@ fn paths_are_learnt_again_when_there_are_too_many() {
     store.take(&stack(PID, 1, 11));
     store.take_updates();
     let learn = |store: &mut StackStore, root| {
-        let paths = &mut store.current(PID).unwrap().paths;
-        paths.learn(root, &[], root)
+        let learn = |one: &mut StackStoreProcess| one.paths.learn(root, &[], root);
+        store.calls.current(PID, learn).unwrap()
     };
     for root in 1..MAX_PATHS as u64 {
         learn(&mut store, root);
@@ -191,7 +203,8 @@ fn paths_are_learnt_again_when_there_are_too_many() {
     store.tell(change);
     assert_eq!(store.updates.forgotten.len(), MAX_PATHS + 1);
     assert!(store.updates.learnt.is_empty() && store.updates.recognised.is_empty());
-    assert_eq!(store.current(PID).unwrap().paths.states().len(), 0);
+    let states = store.calls.current(PID, |one| one.paths.states().len());
+    assert_eq!(states, Some(0));
     // Of a process that has ended, only its own are.
     store.take_updates();
     let change = learn(&mut store, 7);
@@ -215,10 +228,10 @@ fn stale_mappings_are_read_again_after_a_while() {
     store.take(raw.as_bytes());
     assert_eq!(store.take_updates().new_code, [PID], "only as it began");
     let past = Instant::now().checked_sub(2 * LOOK_AGAIN).unwrap();
-    store.current(PID).unwrap().looked = past;
+    store.calls.current(PID, |one| one.looked = past);
     store.take(raw.as_bytes());
     assert_eq!(store.take_updates().new_code, [PID]);
-    assert!(store.current(PID).unwrap().looked > past);
+    assert!(store.calls.current(PID, |one| one.looked) > Some(past));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use gpuprobe_model::stack::{Frame, Location};
 pub use demangle::demangle;
 pub use host_files::HostFiles;
 pub use resolve::Symbolizer;
-pub use service::Service;
+pub use service::{Service, SymbolMessage};
 pub use source::ProcessFiles;
 
 /// A location to symbolise.

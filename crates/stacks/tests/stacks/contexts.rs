@@ -155,7 +155,7 @@ fn paths_through_code_that_was_made_at_run_time_are_known_again() {
         raw.id = id;
         let record = [raw.as_bytes(), &bytes].concat();
         assert!(store.take(&record));
-        let named = store.of_call(process.pid(), id).unwrap();
+        let named = store.calls.lock().of_call(process.pid(), id, 0).unwrap();
         assert_eq!((named.id, named.new.is_some()), (1, id == 1));
         let learnt = store.take_updates().learnt;
         assert_eq!(learnt.is_empty(), id == 2, "{learnt:?}");

@@ -1,10 +1,11 @@
 //! Processes that have ended, and files that have changed, before they are read.
 
 use std::fs;
+use std::sync::mpsc;
 
 use gpuprobe_stacks::elf::Refusal;
 use gpuprobe_stacks::helper::{FileReader, ProcessReader};
-use gpuprobe_stacks::symbols::{Service, SymbolRequest};
+use gpuprobe_stacks::symbols::{Service, SymbolMessage, SymbolRequest};
 
 use crate::harness::{Build, Stopped, World, folder};
 
@@ -39,21 +40,20 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     };
     let unwound = world.spaces.unwind(process.pid(), &copy);
     assert!(unwound.stack.is_complete);
-    let mut service = Service::start(&FileReader::default(), &ProcessReader::default()).unwrap();
-    let spaces = &world.spaces;
-    let requests = unwound.stack.locations.iter().enumerate();
-    service.request(requests.map(|(index, location)| {
+    let (sender, answers) = mpsc::channel();
+    let readers = (FileReader::default(), ProcessReader::default());
+    let service = Service::start(&readers.0, &readers.1, sender).unwrap();
+    for (index, location) in unwound.stack.locations.iter().enumerate() {
         let request = SymbolRequest {
             pid: process.pid(),
             location: *location,
             is_innermost: index == 0,
         };
-        let module = location.module.and_then(|id| spaces.module(id));
-        (request, module)
-    }));
-    assert!(service.outstanding() > 0 || !service.poll().is_empty());
-    let answers = service.wait(std::time::Duration::from_secs(20));
-    assert_eq!(service.outstanding(), 0);
+        let module = location.module.and_then(|id| world.spaces.module(id));
+        service.send(SymbolMessage::Find(request, module));
+    }
+    drop(service);
+    let answers: Vec<_> = answers.iter().collect();
     let names: Vec<_> = answers
         .iter()
         .flat_map(|a| &a.frames)

@@ -40,12 +40,6 @@ fn what_a_process_sends_is_counted_in_bytes() {
     assert_eq!(sent.bytes(), 2 * sizes[0]);
     assert!(sent.keep_code(long), "in the place of the first");
     assert_eq!(sent.bytes(), sizes[0] + sizes[1]);
-    assert!(sent.keep_stack(stack(1, &[], 0)) && sent.keep_stack(stack(3, &[], 0)));
-    let stacks = 2 * size_of::<PythonStack>();
-    assert_eq!(sent.bytes(), sizes[0] + sizes[1] + stacks);
-    assert_eq!(sent.take_stack(3).unwrap().id, 3);
-    assert!(sent.take_stack(3).is_none());
-    assert_eq!(sent.bytes(), sizes[0] + sizes[1] + stacks / 2);
 }
 
 #[test]
@@ -54,11 +48,6 @@ fn a_process_sends_no_more_than_it_may() {
     let codes = MAX_CODES as u64;
     assert!((0..codes).all(|id| sent.keep_code(code(id, "f"))));
     assert!(!sent.keep_code(code(codes, "f")));
-    let waiting = MAX_WAITING as u64;
-    assert!((0..waiting).all(|id| sent.keep_stack(stack(id, &[], 0))));
-    assert!(!sent.keep_stack(stack(waiting, &[], 0)));
-    sent.take_stack(0);
-    assert!(sent.keep_stack(stack(waiting, &[], 0)));
 }
 
 /// This process, in which `inside` is in the evaluation loop.
