@@ -97,7 +97,10 @@ const PYTHON_PATH: [&str; 8] = [
 #[test]
 fn through_code_that_was_made_at_run_time() {
     for form in ["jit-bare", "jit-framed"] {
-        assert_eq!(names(form), PYTHON_PATH, "{form}");
+        let folder = folder();
+        let process = start(folder.path(), form);
+        assert_eq!(World::new().names(&process), PYTHON_PATH, "{form}");
+        fs::remove_file(format!("/tmp/perf-{}.map", process.pid())).unwrap();
     }
 }
 
