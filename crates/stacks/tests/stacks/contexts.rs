@@ -163,6 +163,7 @@ fn paths_through_code_that_was_made_at_run_time_are_known_again() {
         let learnt = store.take_updates().learnt;
         assert_eq!(learnt.is_empty(), id == 2, "{learnt:?}");
     }
+    fs::remove_file(format!("/tmp/perf-{}.map", process.pid())).unwrap();
 }
 
 #[test]
