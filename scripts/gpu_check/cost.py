@@ -152,10 +152,10 @@ def ratios(values):
 
 
 def in_turn(bench, program, modes, check=None, rounds=ROUNDS, beside=None):
-    """{variant: figures} of the timed steps, all variants once in each round. `program(env)` starts
-    one; `check` gets each report and its modes; `beside` has further environments, by name."""
-    plain = program(bench.environment())
-    others = {name: program(env) for name, env in (beside or {}).items()}
+    """{variant: figures} of the timed steps, all variants once in each round. `program(env, runs)`
+    starts one for so many; `check` gets each report and its modes; `beside` has further environments, by name."""
+    plain = program(bench.environment(), rounds * len(modes))
+    others = {name: program(env, rounds) for name, env in (beside or {}).items()}
     figures = {}
     for _ in range(rounds):
         for variant, wanted in modes.items():
@@ -223,7 +223,7 @@ def measure_call(bench, name):
         bench.equal(f"{part} {key}", expected, report[part][key])
         bench.equal("lost", {}, losses(report))
 
-    def program(env):
+    def program(env, _):
         return TimedWorkload(bench, build, prepare, command, env)
 
     figures = in_turn(bench, program, with_others(bench, modes), check, rounds, under_cupti(bench))
@@ -248,8 +248,8 @@ def measure_tensors(bench, step, name, unit, modes, rounds):
         if "dwarf" not in wanted:
             bench.equal("lost", {}, losses(report))
 
-    def program(env):
-        return TimedScript(bench, bench.torch(), step, rounds * len(modes), env)
+    def program(env, runs):
+        return TimedScript(bench, bench.torch(), step, runs, env)
 
     figures = in_turn(bench, program, modes, check, rounds, beside)
     figures = {variant: [one[key] for one in some] for variant, some in figures.items()}
@@ -273,9 +273,9 @@ def measure_training_step(bench):
     else:
         bench.figure("empty programs in a training step", "no GPU_CHECK_FLOOR: NOT MEASURED")
 
-    def program(env):
+    def program(env, runs):
         step = f"train={TRAINING_STEPS}"
-        return TimedScript(bench, bench.script("torch_train.py"), step, MORE_ROUNDS * len(modes), env)
+        return TimedScript(bench, bench.script("torch_train.py"), step, runs, env)
 
     figures = in_turn(bench, program, modes, check, MORE_ROUNDS, under_cupti(bench))
     name = f"a PyTorch training step of {launches[0]:.0f} launches"
