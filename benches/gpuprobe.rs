@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 /// `target/release/gpuprobe`, which `cargo build --release` makes.
+#[allow(clippy::expect_used)]
 pub(crate) fn gpuprobe() -> PathBuf {
     let this = std::env::current_exe().expect("/proc is mounted");
     // Benchmarks are in target/release/deps.

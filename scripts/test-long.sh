@@ -82,7 +82,8 @@ fi
 check "build" "${builder_prefix[@]}" cargo test --locked --workspace --exclude gpuprobe-benches --no-run
 
 if wants benches; then
-    # The other benchmarks have no results to compare.
+    check "every benchmark compiles" cargo check --locked --package gpuprobe-benches --benches
+    # The others have no results to compare.
     check "benchmarks, in small" cargo bench --locked --package gpuprobe-benches --profile dev \
         --bench micro -- --test
 fi

@@ -72,10 +72,10 @@ pub(crate) fn writing(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn config(file: &Path, question: Analysis, output: PathBuf) -> ReportConfig {
+fn config(file: &Path, analysis: Analysis, output: PathBuf) -> ReportConfig {
     ReportConfig {
         file: file.to_owned(),
-        question,
+        analysis,
         format: AnalysisFormat::Tsv,
         output: Some(output),
         ..ReportConfig::default()

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use gpuprobe::host::{LibraryRole, MappedLibrary};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
-use gpuprobe_stacks::reader::FileReader;
+use gpuprobe_stacks::helper::FileReader;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, UprobeMultiOpts};
 

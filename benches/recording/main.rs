@@ -21,10 +21,10 @@ use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawBatch, RawCall, record};
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_wire as wire;
-use gpuprobe_wire::{BatchHeader, RecordHeader, RecordKind};
+use gpuprobe_wire::{BatchHeader, Body, RecordHeader};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
-use zerocopy::{FromZeros, Immutable, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Number of kernels, and of the collector's batches with them.
 const KERNELS: u32 = 500_000;
@@ -136,15 +136,10 @@ fn write_at(per_second: u64, folder: &Path) {
 }
 
 /// Appends a record to a batch.
-fn append(
-    batch: &mut Vec<u8>,
-    kind: RecordKind,
-    record: &(impl IntoBytes + Immutable),
-    text: &str,
-) {
+fn append<B: Body>(batch: &mut Vec<u8>, record: &B, text: &str) {
     let bytes = size_of::<RecordHeader>() + size_of_val(record) + text.len().next_multiple_of(8);
     let header = RecordHeader {
-        kind: kind as u16,
+        kind: B::KIND,
         bytes: u16::try_from(bytes).unwrap(),
         text_bytes: u16::try_from(text.len()).unwrap(),
         reserved: 0,
@@ -166,20 +161,10 @@ fn told(first: u32) -> (Vec<u8>, u32) {
             domain: 2,
             cbid: 211,
         };
-        append(
-            &mut records,
-            RecordKind::CallbackName,
-            &name,
-            "cudaLaunchKernel_v7000",
-        );
+        append(&mut records, &name, "cudaLaunchKernel_v7000");
         for id in 1..=8 {
             let name = format!("_Z7kernel{id}Pfi");
-            append(
-                &mut records,
-                RecordKind::Text,
-                &wire::Text { id, reserved: 0 },
-                &name,
-            );
+            append(&mut records, &wire::Text { id, reserved: 0 }, &name);
         }
         count += 9;
     }
@@ -196,7 +181,7 @@ fn told(first: u32) -> (Vec<u8>, u32) {
             block: [256, 1, 1],
             ..wire::Kernel::default()
         };
-        append(&mut records, RecordKind::Kernel, &kernel, "");
+        append(&mut records, &kernel, "");
         let call = wire::Api {
             start_ns: time + 100,
             end_ns: time + 900,
@@ -207,7 +192,7 @@ fn told(first: u32) -> (Vec<u8>, u32) {
             correlation: number + 1,
             result: 0,
         };
-        append(&mut records, RecordKind::Api, &call, "");
+        append(&mut records, &call, "");
         count += 2;
     }
     (records, count)

@@ -33,7 +33,7 @@ fn main() {
 
     let (start, functions) = map(&path);
     let pid = std::process::id();
-    let mut spaces = AddressSpaces::default();
+    let mut spaces = AddressSpaces::new(FileReader::default(), ProcessReader::default());
     spaces.refresh(pid);
     let before = resident_mb();
     let begin = Instant::now();

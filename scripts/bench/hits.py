@@ -12,6 +12,7 @@ statistics, whose own clock reads are part of it: the median of the windows, and
 """
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
@@ -116,12 +117,14 @@ class Script:
 
     def __init__(self, standin, folder):
         library = Path(folder) / "loops.so"
-        links = [f"-L{standin}", f"-Wl,-rpath,{standin}", "-l:libc10_cuda.so", "-l:libcudart.so.12", "-l:libcuda.so.1"]
+        # Instead of a real CUDA.
+        environment = os.environ | {"LD_LIBRARY_PATH": str(standin.resolve())}
+        links = [f"-L{standin}", "-l:libc10_cuda.so", "-l:libcudart.so.12", "-l:libcuda.so.1"]
         subprocess.run(["cc", "-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-pthread", "-x", "c", "-", "-o",
                         library, *links], input=LOOPS, text=True, check=True)
         magic = re.search(r'STANDIN_IMAGE_MAGIC "(.*)"', (ROOT / "tests/standin/cuda_abi.h").read_text())[1]
         self.process = subprocess.Popen([sys.executable, "-B", "-c", SCRIPT, library, f"{magic}work\\n", "work"],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout.readline() == "ready\n"
 
     def call(self, kind, place, calls):
@@ -166,7 +169,7 @@ def windows(gpuprobe, script, kind, arguments, places):
                                "malloc": (None, "free")}.get(kind, (None, None))
         for place in places:
             # The first calls of a path are not known yet.
-            for calls in (CALLS // 4, CALLS):
+            for calls in (CALLS, CALLS):
                 if before_it:
                     script.call(before_it, place, calls)
                 start = time_in_bpf(tracer.pid)
