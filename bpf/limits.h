@@ -63,8 +63,8 @@
 #define GP_IMAGE_KNOWN_NS 10000000000ULL
 
 /* A walk of Python frames has this many parts, and frames in each. */
-#define GP_PYTHON_PARTS 64
-#define GP_PYTHON_AT_ONCE 4
+#define GP_PYTHON_PARTS 32
+#define GP_PYTHON_AT_ONCE 8
 
 /* Size classes of line tables of code objects; longer ones are truncated. */
 #define GP_SMALL_TABLE_BYTES (2 * 1024)

@@ -162,12 +162,12 @@ static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_p
 					   bool is_main)
 {
 #if defined(__TARGET_ARCH_x86)
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct task_struct *task = bpf_get_current_task_btf();
 	__u64 base, state, frame;
 
 	if (!bpf_core_field_exists(task->thread.fsbase))
 		return 0;
-	base = BPF_CORE_READ(task, thread.fsbase);
+	base = task->thread.fsbase;
 	if (!python->has_slot)
 		gp_python_find_slot(python);
 	for (int i = 0; i < 2 && python->has_slot; i++) {
@@ -188,27 +188,16 @@ static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_p
 	return 0;
 }
 
-/* Number of times that the main thread of the current process has gone to sleep, if it
- * is sleeping; 0 if it is running. While it is unchanged, so are its frames. */
+/* A number that the main thread of the current process has until it runs again, if it is
+ * asleep; 0 if not. While it is unchanged, so are its frames: whoever has run leaves its
+ * processor before it is off one again, and is counted then. */
 static __always_inline __u64 gp_main_sleeps(void)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
 
-	return BPF_CORE_READ(leader, __state) ? BPF_CORE_READ(leader, nvcsw) + 1 : 0;
-}
-
-/* The innermost frame of the main thread, on whose behalf the current one may work; 0
- * if it is not sleeping. */
-static __always_inline __u64 gp_python_waiting(struct gp_python *python,
-					       struct gp_python_walk *walk)
-{
-	__u64 frame = 0;
-
-	walk->sleeps = gp_main_sleeps();
-	if (!walk->sleeps ||
-	    !gp_python_innermost(python, walk, python->main_state, python->main_id, &frame))
+	if (!leader->__state || leader->on_cpu)
 		return 0;
-	walk->flags |= GP_PYTHON_WAITS;
-	return frame;
+	/* It is counted before it is off its processor. */
+	barrier();
+	return leader->nvcsw + leader->nivcsw + 1;
 }

@@ -202,6 +202,6 @@ __noinline __u64 gp_with_python(__u32 process, __u64 native)
 	known.id = id;
 	known.generation = walk->generation;
 	if (known.generation)
-		bpf_map_update_elem(&known_python, &walk->state, &known, BPF_ANY);
+		bpf_map_update_elem(&known_python, &walk->key, &known, BPF_ANY);
 	return id;
 }

@@ -32,6 +32,56 @@ static __always_inline bool gp_python_read_frame(const struct gp_python *python,
 	return !bpf_probe_read_user(walk->window, together + bytes, (void *)walk->from);
 }
 
+/* The interpreter's mark of the frame at `at` in the window: its owner, or a flag. */
+static __always_inline __u8 gp_python_mark(const struct gp_python *python,
+					   const struct gp_python_walk *walk, __u32 at)
+{
+	return gp_python_member(walk, at, python->entry);
+}
+
+/* Whether a frame with this mark is none of Python, but the entry from C to the one before. */
+static __always_inline bool gp_python_is_entry(const struct gp_python *python, __u8 mark)
+{
+	return python->entry_rule == GP_PYTHON_ENTRY_OWNER && mark >= GP_PYTHON_OWNER_C;
+}
+
+/* Mixes the next frames into the state of the walk; false if there are none. In parts, and a
+ * global function, as the next one, to limit the instructions that the verifier checks. */
+__noinline __u32 gp_hash_python_part(struct gp_python *python, struct gp_python_walk *walk)
+{
+	__u64 frame, state;
+
+	if (!python || !walk)
+		return 0;
+	frame = walk->next;
+	state = walk->state;
+	for (__u32 i = 0; i < GP_PYTHON_AT_ONCE && frame; i++) {
+		__u32 at;
+		__u8 mark;
+
+		if (!gp_python_read_frame(python, walk, frame)) {
+			walk->flags |= GP_PYTHON_UNREADABLE;
+			frame = 0;
+			break;
+		}
+		at = frame - walk->from;
+		mark = gp_python_mark(python, walk, at);
+		if (!gp_python_is_entry(python, mark) && walk->count++ >= GP_PYTHON_DEPTH) {
+			walk->flags |= GP_PYTHON_CUT;
+			frame = 0;
+			break;
+		}
+		state = gp_mix(state, gp_python_member(walk, at, python->code));
+		/* An address of user space has no bits there. */
+		state = gp_mix(state,
+			       gp_python_member(walk, at, python->instruction) ^ (__u64)mark << 56);
+		frame = gp_python_member(walk, at, python->previous);
+	}
+	walk->next = frame;
+	walk->state = state;
+	return frame != 0;
+}
+
 /* Instruction of the frame at `at` in the window, relative to its code at `code`. */
 static __always_inline __s32 gp_python_instruction(const struct gp_python *python,
 						   const struct gp_python_walk *walk, __u32 at,
@@ -43,24 +93,27 @@ static __always_inline __s32 gp_python_instruction(const struct gp_python *pytho
 	return distance == (__s32)distance ? distance : 1 << 31;
 }
 
-/* Appends the frame at `at` in the window to the walk, and mixes its identity into
- * `state`; false if there is no room. */
+/* Appends the frame at `at` in the window to the walk, or marks the last one as an entry into
+ * the interpreter; false if there is no room. */
 static __always_inline bool gp_python_append(const struct gp_python *python,
-					     struct gp_python_walk *walk, __u32 at, __u64 *state)
+					     struct gp_python_walk *walk, __u32 at)
 {
 	__u64 code = gp_python_member(walk, at, python->code) & ~(__u64)python->tag_mask;
 	__u16 marks = gp_python_member(walk, at, python->entry);
-	__u32 count = walk->count;
+	bool is_entry = gp_python_is_entry(python, marks);
+	__u32 count = walk->count, index = is_entry ? count - 1 : count;
 	struct gp_python_frame *frame;
 
-	if (count >= GP_PYTHON_DEPTH) {
-		walk->flags |= GP_PYTHON_CUT;
-		return false;
-	}
+	if (index >= GP_PYTHON_DEPTH)
+		return is_entry;
 	/* The compiler knows that it is in range, the verifier may not. */
-	barrier_var(count);
-	count &= GP_PYTHON_DEPTH - 1;
-	frame = &walk->frames[count];
+	barrier_var(index);
+	index &= GP_PYTHON_DEPTH - 1;
+	frame = &walk->frames[index];
+	if (is_entry) {
+		frame->is_entry = 1;
+		return true;
+	}
 	frame->instruction = gp_python_instruction(python, walk, at, code);
 	frame->owner = marks;
 	frame->is_entry = 0;
@@ -70,34 +123,19 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 		frame->owner = marks >> 8;
 	}
 	frame->reserved = 0;
-	walk->codes[count] = code;
+	walk->codes[index] = code;
 	walk->count = count + 1;
-	*state = gp_mix(*state, code);
-	*state = gp_mix(*state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
 	return true;
 }
 
-/* Marks the last appended frame as an entry into the interpreter. */
-static __always_inline void gp_python_mark_entry(struct gp_python_walk *walk)
-{
-	__u32 last = walk->count - 1;
-
-	if (last >= GP_PYTHON_DEPTH)
-		return;
-	barrier_var(last);
-	walk->frames[last & (GP_PYTHON_DEPTH - 1)].is_entry = 1;
-}
-
-/* Appends the next frames to the walk; false if there are none. In parts, and a global
- * function, to limit the instructions that the verifier checks. */
+/* Appends the next frames to the walk; false if there are none. */
 __noinline __u32 gp_walk_python_part(struct gp_python *python, struct gp_python_walk *walk)
 {
-	__u64 frame, state;
+	__u64 frame;
 
 	if (!python || !walk)
 		return 0;
 	frame = walk->next;
-	state = walk->state;
 	for (__u32 i = 0; i < GP_PYTHON_AT_ONCE && frame; i++) {
 		__u32 at;
 
@@ -107,18 +145,11 @@ __noinline __u32 gp_walk_python_part(struct gp_python *python, struct gp_python_
 			break;
 		}
 		at = frame - walk->from;
-		if (python->entry_rule == GP_PYTHON_ENTRY_OWNER &&
-		    (__u8)gp_python_member(walk, at, python->entry) >= GP_PYTHON_OWNER_C) {
-			gp_python_mark_entry(walk);
-			state = gp_mix(state, GP_PYTHON_OWNER_C);
-		} else if (!gp_python_append(python, walk, at, &state)) {
-			frame = 0;
-			break;
-		}
-		frame = gp_python_member(walk, at, python->previous);
+		frame = gp_python_append(python, walk, at)
+				? gp_python_member(walk, at, python->previous)
+				: 0;
 	}
 	walk->next = frame;
-	walk->state = state;
 	return frame != 0;
 }
 
@@ -153,7 +184,41 @@ __noinline __u64 gp_identify_python(struct gp_python *python, struct gp_python_w
  * invalidates the walk. */
 static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
 {
-	return walk->flags & GP_PYTHON_WAITS && gp_main_sleeps() != walk->sleeps;
+	return walk->sleeps && gp_main_sleeps() != walk->sleeps;
+}
+
+/* Hashes the Python frames of the current thread, or, if it has none, of the main thread if that is
+ * asleep: it may wait for this one. */
+static __always_inline void gp_hash_python(struct gp_python *python, struct gp_python_walk *walk,
+					   bool is_main)
+{
+	__u64 sleeps = 0, frame, before = walk->sleeps;
+
+	walk->flags = 0;
+	frame = gp_python_top(python, walk, is_main);
+	if (!frame && !walk->flags && !is_main) {
+		sleeps = gp_main_sleeps();
+		/* They are hashed already. */
+		if (sleeps && sleeps == before) {
+			walk->flags = walk->waited_flags;
+			return;
+		}
+		if (sleeps &&
+		    !gp_python_innermost(python, walk, python->main_state, python->main_id, &frame))
+			sleeps = 0;
+		if (sleeps)
+			walk->flags = GP_PYTHON_WAITS;
+	}
+	walk->sleeps = sleeps;
+	walk->count = 0;
+	walk->bytes = 0;
+	walk->state = 0;
+	walk->first = walk->next = frame;
+	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
+		gp_hash_python_part(python, walk);
+	if (walk->next)
+		walk->flags |= GP_PYTHON_CUT;
+	walk->waited_flags = walk->flags;
 }
 
 /* Walks the Python frames of the current thread. Returns the id of the combined stack
@@ -163,33 +228,28 @@ __noinline __u64 gp_walk_python(struct gp_python *python, struct gp_python_walk 
 				__u32 is_main, __u64 native)
 {
 	struct gp_python_known *known;
-	__u64 state;
+	__u64 key;
 
 	/* Without Python frames the map does not exist. */
 	if (!take_python || !python || !walk)
 		return native;
 	walk->generation = python->generation;
+	gp_hash_python(python, walk, is_main);
+	if (!walk->count && (!walk->flags || walk->sleeps))
+		return native;
+	key = gp_mix(gp_mix(walk->state, walk->flags), native);
+	walk->key = key;
+	if (walk->generation) {
+		known = bpf_map_lookup_elem(&known_python, &key);
+		if (known && known->generation == walk->generation)
+			return gp_python_moved(walk) ? native : known->id;
+	}
 	walk->count = 0;
-	walk->flags = 0;
 	walk->bytes = 0;
-	walk->state = native;
-	walk->next = gp_python_top(python, walk, is_main);
-	if (!walk->next && !walk->flags && !is_main)
-		walk->next = gp_python_waiting(python, walk);
+	walk->next = walk->first;
 	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
 		gp_walk_python_part(python, walk);
-	if (walk->next)
-		walk->flags |= GP_PYTHON_CUT;
-	if (gp_python_moved(walk) || (!walk->count && walk->flags & GP_PYTHON_WAITS))
-		return native;
-	if (!walk->count && !walk->flags)
-		return native;
-	walk->state = gp_mix(walk->state, walk->flags);
-	if (!walk->generation)
-		return 0;
-	state = walk->state;
-	known = bpf_map_lookup_elem(&known_python, &state);
-	return known && known->generation == walk->generation ? known->id : 0;
+	return 0;
 }
 
 /* A code object of the current process is about to be freed. */

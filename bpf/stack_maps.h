@@ -71,11 +71,15 @@ GP_MAP(pythons, HASH, 1024, __u32, struct gp_python);
 struct gp_python_walk {
 	__u32 count;
 	__u32 flags;
-	__u64 sleeps;     /* gp_main_sleeps at the start of the walk */
-	__u64 next;       /* the next frame of the walk */
-	__u64 state;      /* hash of the addresses so far */
-	__u64 generation; /* gp_python.generation at the start of the walk */
-	__u64 from;       /* address and size of the window's content */
+	__u64 sleeps;       /* gp_main_sleeps at the start of the walk, or 0 for own frames */
+	__u64 first;        /* the innermost frame */
+	__u64 next;         /* the next frame of the walk */
+	__u64 state;        /* hash of the frames so far */
+	__u64 key;          /* in known_python */
+	__u64 generation;   /* gp_python.generation at the start of the walk */
+	__u32 waited_flags; /* of the hashed frames of the main thread, which sleeps */
+	__u32 reserved;
+	__u64 from; /* address and size of the window's content */
 	__u64 bytes;
 	__u8 window[2 * GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
 	__u8 code[GP_PYTHON_MASK + 9];

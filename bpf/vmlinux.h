@@ -111,7 +111,8 @@ struct thread_struct {
 struct task_struct {
 	struct thread_struct thread;
 	unsigned int __state;
-	unsigned long nvcsw;
+	int on_cpu;
+	unsigned long nvcsw, nivcsw;
 	int pid;
 	int tgid;
 	unsigned in_execve : 1;
