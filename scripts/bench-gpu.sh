@@ -7,8 +7,8 @@
 #     scripts/bench-gpu.sh [GPUPROBE_BINARY [FLOOR_BINARY]]
 #
 # Has the requirements of scripts/gpu-check.sh. Without arguments the binaries are built;
-# FLOOR_BINARY is the benchmark `overhead`, which attaches the empty programs that the training step
-# is compared with.
+# FLOOR_BINARY is the benchmark `overhead`, which attaches the empty programs that the rest is compared
+# with.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -8,8 +8,8 @@
 # Checks with JAX, CuPy and CUPTI are skipped, with a line, where these are missing. With NAME only
 # the checks whose name contains it are run.
 # The last line is "N passed, N failed". The logs and reports go to a temporary
-# directory, or to $GPU_CHECK_DIR and stay there. $GPU_CHECK_FLOOR is the benchmark `overhead`, for
-# the cost of empty programs (scripts/bench-gpu.sh builds it); $GPU_CHECK_BEFORE is an earlier
+# directory, or to $GPU_CHECK_DIR and stay there. $GPU_CHECK_FLOOR is the benchmark `overhead`, which
+# attaches empty programs to compare with (scripts/bench-gpu.sh builds it); $GPU_CHECK_BEFORE is an earlier
 # gpuprobe, whose cost is measured in turn with this one's.
 set -euo pipefail
 
@@ -112,6 +112,7 @@ fi
 
 nvidia-smi -L 2>/dev/null || true
 uname -sr
+sed -n 's/^model name[^:]*: //p;T;q' /proc/cpuinfo
 "$gpuprobe" --version
 compile_all
 

@@ -30,6 +30,8 @@ pub(crate) enum FloorKind {
     Launches,
     /// Entry and return of copies, as a session.
     Copies,
+    /// Entry probes of the hooks of frameworks' allocators.
+    Hooks,
 }
 
 /// Attached empty programs; dropping it detaches them.
@@ -54,7 +56,7 @@ impl Floor {
         } else {
             let progs = &skeleton.progs;
             match kind {
-                FloorKind::Launches => vec![(&progs.floor_entry, false)],
+                FloorKind::Launches | FloorKind::Hooks => vec![(&progs.floor_entry, false)],
                 _ => vec![(&progs.floor_return, true), (&progs.floor_entry, false)],
             }
         };
@@ -68,6 +70,7 @@ impl Floor {
                     FloorKind::Launches => op.is_launch() && *layer == Layer::Driver,
                     FloorKind::Copies => op.is_copy() && *layer == Layer::Driver,
                     FloorKind::Session | FloorKind::Multi => op.is_memory(),
+                    FloorKind::Hooks => op.is_of_framework(),
                 }
             });
             if functions.is_empty() {

@@ -5,9 +5,9 @@
 //! version; `-- NAME...` measures only the named parts of `pairs`, `layer`, `bystanders`,
 //! `stacks`, `launches`, `copies`, `load`, `memory`.
 //!
-//! `-- hold PID` attaches empty programs to the functions that `--memleak --cudatrace
-//! --bandwidth-util` probe in a running process, prints a line when done, and detaches them when
-//! its input ends.
+//! `-- hold PID MODE...` attaches empty programs to the functions that these of `--memleak`,
+//! `--cudatrace` and `--bandwidth-util` probe in a running process, prints a line when done, and
+//! detaches them when its input ends.
 
 #![allow(missing_docs, clippy::print_stdout)]
 
@@ -88,20 +88,29 @@ const PARTS: [(&str, Part); 8] = [
     ("memory", load::measure_memory),
 ];
 
-/// Keeps empty programs attached to process `pid` until input ends.
-fn hold(pid: u32) -> Result<()> {
+/// What each mode probes.
+const MODES: [(&str, FloorKind); 4] = [
+    ("--memleak", FloorKind::Session),
+    ("--memleak", FloorKind::Hooks),
+    ("--cudatrace", FloorKind::Launches),
+    ("--bandwidth-util", FloorKind::Copies),
+];
+
+/// Keeps the empty programs of `modes` attached to process `pid` until input ends.
+fn hold(pid: u32, modes: &[String]) -> Result<()> {
     let mapped = process::mapped(pid)?;
     let libraries: Vec<_> = mapped
         .iter()
         .filter_map(|library| match library.role {
             LibraryRole::Cuda(layer) => Some((library.path.as_path(), layer)),
-            LibraryRole::Framework | LibraryRole::Requests | LibraryRole::Loader => None,
+            LibraryRole::Framework => Some((library.path.as_path(), Layer::Framework)),
+            LibraryRole::Requests | LibraryRole::Loader => None,
         })
         .collect();
-    let kinds = [FloorKind::Session, FloorKind::Launches, FloorKind::Copies];
-    let floors: Result<Vec<_>> = kinds
-        .into_iter()
-        .map(|kind| Floor::attach(kind, &libraries, pid))
+    let floors: Result<Vec<_>> = MODES
+        .iter()
+        .filter(|(mode, _)| modes.iter().any(|wanted| wanted == mode))
+        .map(|(_, kind)| Floor::attach(*kind, &libraries, pid))
         .collect();
     let _floors = floors?;
     println!("attached");
@@ -115,7 +124,7 @@ fn main() -> Result<()> {
     if let [hold_it, pid] = &names[..]
         && hold_it == "hold"
     {
-        return hold(pid.parse()?);
+        return hold(pid.parse()?, &options);
     }
     for name in &names {
         if PARTS.iter().all(|(part, _)| part != name) {

@@ -28,17 +28,12 @@ from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_childre
 from copies import check_copies_late, check_copies_started, check_throughput, check_unified
 from cost import (
     CALLS,
-    MEMORY_MODES,
-    ROUNDS,
-    STACK_MODES,
-    TENSOR_MODES,
-    TENSOR_ROUNDS,
+    TRAINING_STEP,
     measure_activity,
     measure_call,
     measure_start_and_idle,
-    measure_tensors,
+    measure_step,
     measure_tools,
-    measure_training_step,
 )
 from explained import check_verdicts
 from frameworks import (
@@ -51,6 +46,7 @@ from frameworks import (
     check_torch_train_late,
     check_torch_train_started,
 )
+from hit_cost import measure_hits
 from incidents import check_out_of_memory, check_out_of_memory_beside
 from kernels import (
     check_compiled,
@@ -207,9 +203,6 @@ CHECKS = {
     "PyTorch out of memory": (check_out_of_memory,),
     "PyTorch out of memory, after training": (check_out_of_memory, "train", "churn=500"),
     "PyTorch out of memory, another process": (check_out_of_memory_beside,),
-    "cost of tensors": (
-        *(measure_tensors, "pairs=200000", "a cached tensor", "us", TENSOR_MODES, TENSOR_ROUNDS),
-    ),
     "verdicts": (check_verdicts,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
@@ -223,16 +216,12 @@ CHECKS = {
     "activity, _exit": (check_quick_exit,),
     **{f"activity, rate, {n} threads": (check_rate, n) for n in (1, 4, 8)},
     "cost of activity": (measure_activity,),
-    "cost of stacks": (
-        *(measure_tensors, "segments=300", "a segment taken and given back", "us", STACK_MODES, ROUNDS),
-    ),
     "start and idle": (measure_start_and_idle,),
     **{f"cost of {name}": (measure_call, name) for name in CALLS},
-    "cost of a training step": (measure_training_step,),
-    "cost of a large training step": (
-        *(measure_tensors, "large=40", "a training step that the GPU is busy with", "ms"),
-        *(MEMORY_MODES, TENSOR_ROUNDS),
-    ),
+    "cost of a hit": (measure_hits,),
+    "cost of a training step": (measure_step, TRAINING_STEP),
+    "cost of a training step's tensors": (measure_step, "pairs=50000"),
+    "cost of a large training step": (measure_step, "large=40"),
     "cost under other tools": (measure_tools,),
 }
 

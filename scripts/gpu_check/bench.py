@@ -65,8 +65,8 @@ class Bench:
     def trace(self, *arguments, **options):
         return Tracer(self, *arguments, **options)
 
-    def hold_floor(self, pid):
-        return Floor(self, pid)
+    def hold_floor(self, pid, modes):
+        return Floor(self, pid, modes)
 
     def script(self, name, *steps):
         """The command that runs a script of tests/gpu."""

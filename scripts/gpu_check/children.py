@@ -128,6 +128,13 @@ class Child:
 
         return self.wait_for(f"the reply to {line!r}", found, seconds)
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
     def wait(self, seconds=WAIT_SECONDS):
         """The exit status, as a shell gives it: 128 + N for signal N."""
         status = Deadline.wait_for(
@@ -141,16 +148,11 @@ class Program(Child):
 
 
 class Floor(Child):
-    """Empty programs on what gpuprobe probes in a process, until they are released."""
+    """Empty programs on what these modes of gpuprobe probe in a process."""
 
-    def __init__(self, bench, pid):
-        super().__init__(bench.directory, [bench.floor, "hold", str(pid)])
-
+    def __init__(self, bench, pid, modes):
+        super().__init__(bench.directory, [bench.floor, "hold", str(pid), *modes])
         self.wait_for("the line 'attached'", lambda: self.out.first("attached"))
-
-    def release(self):
-        self.process.stdin.close()
-        self.process.wait(timeout=WAIT_SECONDS)
 
 
 class Tracer(Child):

@@ -9,56 +9,76 @@ import os
 import shutil
 import statistics
 import subprocess
+import time
 from pathlib import Path
 
 from bench import ALL_MODES
-from children import Failed
+from children import SLOW_SECONDS, Failed
 from expect import losses
 from workload import numbers_of, start
 
 ROUNDS = 5
 # Differences of a few percent, below the noise, are measured longer.
 MORE_ROUNDS = 11
-TENSOR_ROUNDS = 7
+STEP_ROUNDS = 15
 TOOL_ROUNDS = 3
 TOOL_SECONDS = 60
+# No round begins after so long.
+MOST_SECONDS = 160
+# gpuprobe learns the devices of threads at first, from probes that are gone then.
+QUERIES_FOR = 0.1
 LAUNCHES = 100_000
-TRAINING_STEPS = 100
 BLOCK_BYTES = 64 * 1024
+TRAINING_STEP = "train=60"
 
-# The traced modes; gpuprobe attaches to the waiting program and detaches again.
-LAUNCH_MODES = {"untraced": None, "--cudatrace": ("--cudatrace",), "all three": ALL_MODES}
-MEMORY_MODES = {"untraced": None, "--memleak": ("--memleak",)}
-STEP_MODES = MEMORY_MODES | {"all three": ALL_MODES}
-# Cost of a cached tensor, by gpuprobe's options.
-TENSOR_MODES = {
-    "untraced": None,
-    "without tensors": ("--memleak", "--tensors", "off", "--stacks", "off"),
-    "sums only": ("--memleak", "--stacks", "off"),
-    "native stacks": ("--memleak", "--python", "off"),
-    "Python stacks": ("--memleak",),
-    "and what was asked for": ("--memleak", "--tensors", "requested"),
-}
-STACK_MODES = {
-    "untraced": None,
-    "without stacks": ("--memleak", "--stacks", "off"),
-    "fp": ("--memleak", "--stacks", "fp"),
-    "auto": ("--memleak", "--stacks", "auto"),
-    "auto, without Python": ("--memleak", "--stacks", "auto", "--python", "off"),
-    "dwarf": ("--memleak", "--stacks", "dwarf"),
-}
-# No-op programs on the functions that all three probe: the minimum cost of any tracer of these
-# functions.
-EMPTY_PROGRAMS = "empty programs"
 
 
 class Earlier(tuple):
     """Modes of an earlier gpuprobe, $GPU_CHECK_BEFORE."""
 
 
+EMPTY_PROGRAMS = "empty programs"
+
+
+class Empty(tuple):
+    """Modes whose functions have empty programs: the minimum cost of any tracer of these."""
+
+
+class Setting(str):
+    """A step that the program itself does before the timed one, and afterwards with the number 0."""
+
+
+# The traced modes; gpuprobe attaches to the waiting program and detaches again.
+LAUNCH_MODES = {"untraced": None, "--cudatrace": ("--cudatrace",), "all three": ALL_MODES}
+MEMORY_MODES = {"untraced": None, "--memleak": ("--memleak",)}
+WITHOUT_STACKS = {"--memleak --stacks off": ("--memleak", "--stacks", "off")}
+STEP_MODES = {
+    "untraced": None,
+    f"{EMPTY_PROGRAMS} of --memleak": Empty(("--memleak",)),
+    **WITHOUT_STACKS,
+    "--memleak": ("--memleak",),
+    f"{EMPTY_PROGRAMS} of all three": Empty(ALL_MODES),
+    "all three": ALL_MODES,
+}
+TENSOR_MODES = {
+    "untraced": None,
+    **WITHOUT_STACKS,
+    "--memleak": ("--memleak",),
+    "--memleak --tensors requested": ("--memleak", "--tensors", "requested"),
+    "PyTorch's history of Python stacks": Setting("history=1"),
+    "PyTorch's history of all stacks": Setting("history=2"),
+}
+# The timed steps of torch_cost.py: what each is, its unit, the modes, and the rounds.
+STEPS = {
+    TRAINING_STEP: ("a PyTorch training step", "ms", STEP_MODES, STEP_ROUNDS),
+    "pairs=50000": ("a cached tensor given and taken back", "us", TENSOR_MODES, ROUNDS),
+    "large=40": ("a training step that the GPU is busy with", "ms", MEMORY_MODES, ROUNDS),
+}
+
+
 def with_others(bench, modes):
     """The modes, and what they are compared with: empty programs, an earlier gpuprobe."""
-    others = {EMPTY_PROGRAMS: EMPTY_PROGRAMS} if bench.floor else {}
+    others = {EMPTY_PROGRAMS: Empty(ALL_MODES)} if bench.floor else {}
     if bench.before:
         others |= {f"before: {name}": Earlier(some) for name, some in modes.items() if some}
     return modes | others
@@ -69,37 +89,43 @@ class Timed:
 
     def run(self, modes=None):
         """(figures of the timed step, final report if it was traced)."""
-        if modes == EMPTY_PROGRAMS:
-            floor = self.bench.hold_floor(self.pid)
+        if not modes:
+            return self.step(), None
+        if isinstance(modes, Setting):
+            self.set(modes)
             figures = self.step()
-            floor.release()
+            self.set(modes.partition("=")[0] + "=0")
             return figures, None
-        tracer = None
-        if modes:
-            program = self.bench.before if isinstance(modes, Earlier) else None
-            tracer = self.bench.trace("--pid", str(self.pid), modes=modes, program=program)
+        if isinstance(modes, Empty):
+            with self.bench.hold_floor(self.pid, modes):
+                return self.step(), None
+        program = self.bench.before if isinstance(modes, Earlier) else None
+        with self.bench.trace("--pid", str(self.pid), modes=modes, program=program, interval="1h") as tracer:
             tracer.wait_tracing()
-            tracer.fresh_report()
-            tracer.fresh_report()
-        figures = self.step()
-        return figures, tracer.finish()[1] if tracer else None
+            time.sleep(QUERIES_FOR)
+            return self.step(), tracer.finish()[1]
 
 
 class TimedScript(Timed):
-    """A program of tests/gpu; its figures are in the line of the step."""
+    """torch_cost.py; its figures are in the line of the step."""
 
-    def __init__(self, bench, command, step, runs, env):
-        self.bench = bench
-        self.name = step.partition("=")[0]
-        self.process = bench.start(*command, "init", step, *("wait", step) * runs, "wait", env=env)
-        self.pid, self.waits = self.process.pid, 1
-        self.process.truth("wait", 1)
+    def __init__(self, bench, step, env):
+        self.bench, self.timed, self.waits = bench, step, 0
+        self.process = bench.start(*bench.script("torch_cost.py", step, "wait"), env=env)
+        self.pid = self.process.pid
+        self.wait()
+
+    def wait(self):
+        self.waits += 1
+        self.process.truth("wait", self.waits, SLOW_SECONDS)
+
+    def set(self, step):
+        self.process.write(f"{step} wait")
+        self.wait()
 
     def step(self):
-        self.process.go()
-        self.waits += 1
-        self.process.truth("wait", self.waits)
-        return self.process.truth(self.name, self.waits)
+        self.set(self.timed)
+        return self.process.truths()[-1]
 
     def end(self):
         self.process.go()
@@ -134,42 +160,73 @@ def ns_each(reply):
     return said["ns"] / calls[0] if "ns" in said and calls else None
 
 
-def ratios(values):
-    """One variant a text: its median and spread, and the median of its ratios to the first, round
-    by round: what slows a machine down for a while slows all variants down.
+def spread(values):
+    """
+    >>> spread([3, 1, 2, 4, 5]), spread([1])
+    ('3.000 (2.000 to 4.000)', '1.000 (1.000 to 1.000)')
+    """
+    low, middle, high = statistics.quantiles(values if len(values) > 1 else 2 * values, n=4, method="inclusive")
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
-    >>> ratios({"untraced": [4.0, 4.2, 4.1], "traced": [8.2, 8.0, 8.4]})
-    ['untraced 4.100 (4.000 to 4.200)', 'traced 8.200 (8.000 to 8.400) ratio 2.049']
+
+def ratios(values):
+    """One variant a text: its median and quartiles; of what is added to the first, round by round, the
+    median; so of its ratios to the first and to its empty programs: what slows a machine down for a while
+    slows all variants down.
+
+    >>> empty = {"untraced": [2.0, 4.0], "empty programs of --memleak": [3.0, 6.0]}
+    >>> print(*ratios(empty | {"--memleak --stacks off": [4.0, 8.0]}), sep="\\n")
+    untraced 3.000 (2.500 to 3.500)
+    empty programs of --memleak 4.500 (3.750 to 5.250), +1.500, ratio 1.500 (1.500 to 1.500)
+    --memleak --stacks off 6.000 (5.000 to 7.000), +3.000, ratio 2.000 (2.000 to 2.000), to empty programs 1.333 (1.333 to 1.333)
     """
     first = next(iter(values.values()))
     shown = []
     for variant, measured in values.items():
-        middle = statistics.median(measured)
-        text = f"{variant} {middle:.3f} ({min(measured):.3f} to {max(measured):.3f})"
-        ratio = statistics.median(m / f for m, f in zip(measured, first))
-        shown.append(text + (f" ratio {ratio:.3f}" if shown else ""))
+        text = f"{variant} {spread(measured)}"
+        if shown:
+            added = statistics.median(m - f for m, f in zip(measured, first))
+            text += f", {added:+.3f}, ratio {spread([m / f for m, f in zip(measured, first)])}"
+        for name, floor in values.items():
+            start, _, modes = name.partition(" of ")
+            if start == EMPTY_PROGRAMS and modes and variant.startswith(modes):
+                text += f", to empty programs {spread([m / f for m, f in zip(measured, floor)])}"
+        shown.append(text)
     return shown
 
 
 def in_turn(bench, program, modes, check=None, rounds=ROUNDS, beside=None):
-    """{variant: figures} of the timed steps, all variants once in each round. `program(env, runs)`
-    starts one for so many; `check` gets each report and its modes; `beside` has further environments, by name."""
-    plain = program(bench.environment(), rounds * len(modes))
-    others = {name: program(env, rounds) for name, env in (beside or {}).items()}
-    figures = {}
-    for _ in range(rounds):
-        for variant, wanted in modes.items():
-            figure, report = plain.run(wanted)
-            figures.setdefault(variant, []).append(figure)
-            if report and check:
-                check(report, wanted)
-            elif report:
+    """{variant: figures} of the timed steps, all variants once in each round, forwards and backwards.
+    `program(env)` starts one; `check` gets each report and its modes; `beside` has further environments,
+    by name. A variant that fails is left out from then on."""
+    programs = [program(bench.environment())]
+    turns = {variant: (programs[0], wanted) for variant, wanted in modes.items()}
+    for name, env in (beside or {}).items():
+        programs.append(program(env))
+        turns[name] = programs[-1], None
+    figures = {variant: [] for variant in turns}
+    end = time.monotonic() + MOST_SECONDS
+    for number in range(rounds):
+        if time.monotonic() > end:
+            break
+        for variant, (one, wanted) in list(turns.items())[:: -1 if number % 2 else 1]:
+            try:
+                figure, report = one.run(wanted)
+            except Failed as reason:
+                bench.fail(f"{variant}: {reason}")
+                del turns[variant]
+                continue
+            figures[variant].append(figure)
+            if report:
                 bench.equal(f"lost, {variant}", {}, losses(report))
-        for name, other in others.items():
-            figures.setdefault(name, []).append(other.run()[0])
-    for one in (plain, *others.values()):
+                if check:
+                    check(report)
+    if not figures["untraced"]:
+        raise Failed("the untraced program gave no figure")
+    # One that has ended has failed for each variant.
+    for one in programs if turns else ():
         one.end()
-    return figures
+    return {variant: some for variant, some in figures.items() if some}
 
 
 def under_cupti(bench):
@@ -182,8 +239,9 @@ def under_cupti(bench):
 
 def show(bench, name, unit, figures, value, scale=1):
     scaled = {variant: [scale * figure[value] for figure in some] for variant, some in figures.items()}
-    rounds = len(next(iter(scaled.values())))
-    bench.figure(f"{name}, {unit}, medians (and spread) of {rounds} taken in turn", "; ".join(ratios(scaled)))
+    rounds = len(scaled["untraced"])
+    lines = "".join(f"\n    {line}" for line in ratios(scaled))
+    bench.figure(f"{name}, {unit}, medians (and quartiles) of {rounds} taken in turn", lines)
 
 
 # ---- calls of the workload ------------------------------------------------------
@@ -219,11 +277,10 @@ CALLS = {
 def measure_call(bench, name):
     build, prepare, command, modes, rounds, (part, key, expected) = CALLS[name]
 
-    def check(report, _):
+    def check(report):
         bench.equal(f"{part} {key}", expected, report[part][key])
-        bench.equal("lost", {}, losses(report))
 
-    def program(env, _):
+    def program(env):
         return TimedWorkload(bench, build, prepare, command, env)
 
     figures = in_turn(bench, program, with_others(bench, modes), check, rounds, under_cupti(bench))
@@ -233,55 +290,15 @@ def measure_call(bench, name):
 # ---- steps of PyTorch -----------------------------------------------------------
 
 
-def measure_tensors(bench, step, name, unit, modes, rounds):
-    """A timed step of torch_tensors.py: `large` is one of a model that keeps the GPU busy, so that the
-    CPU time of the program's threads is hidden meanwhile."""
+def measure_step(bench, step):
     if bench.is_missing("torch"):
         return
-    key = step.partition("=")[0]
-    beside = {}
-    if key == "segments":
-        histories = ("python", "all")
-        beside = {f"PyTorch's history, {one}": os.environ | {"TORCH_HISTORY": one} for one in histories}
-
-    def check(report, wanted):
-        if "dwarf" not in wanted:
-            bench.equal("lost", {}, losses(report))
-
-    def program(env, runs):
-        return TimedScript(bench, bench.torch(), step, runs, env)
-
-    figures = in_turn(bench, program, modes, check, rounds, beside)
-    figures = {variant: [one[key] for one in some] for variant, some in figures.items()}
+    name, unit, modes, rounds = STEPS[step]
+    if not bench.floor:
+        bench.figure(bench.label, "no GPU_CHECK_FLOOR: empty programs are NOT MEASURED")
+        modes = {variant: some for variant, some in modes.items() if not isinstance(some, Empty)}
+    figures = in_turn(bench, lambda env: TimedScript(bench, step, env), modes, rounds=rounds)
     show(bench, name, unit, figures, unit)
-
-
-def measure_training_step(bench):
-    """A step launches several hundred kernels; its allocations come from a cache."""
-    if bench.is_missing("torch", "triton"):
-        return
-    launches = []
-
-    def check(report, modes):
-        bench.equal("lost", {}, losses(report))
-        if "--cudatrace" in modes:
-            launches.append(report["cudatrace"]["launches"] / TRAINING_STEPS)
-
-    modes = dict(STEP_MODES)
-    if bench.floor:
-        modes[EMPTY_PROGRAMS] = EMPTY_PROGRAMS
-    else:
-        bench.figure("empty programs in a training step", "no GPU_CHECK_FLOOR: NOT MEASURED")
-
-    def program(env, runs):
-        step = f"train={TRAINING_STEPS}"
-        return TimedScript(bench, bench.script("torch_train.py"), step, runs, env)
-
-    figures = in_turn(bench, program, modes, check, MORE_ROUNDS, under_cupti(bench))
-    name = f"a PyTorch training step of {launches[0]:.0f} launches"
-    show(bench, f"{name}, the median of a run", "ms", figures, "ms_per_step")
-    show(bench, f"{name}, the quickest of a run", "ms", figures, "ms_quickest_step")
-    bench.equal("launches of a step, in each round", launches[:1] * len(launches), launches)
 
 
 # ---- other tools, which have to start the program themselves ---------------------
@@ -360,11 +377,11 @@ def compare_tools(bench, what, command, value, found):
         bench.figure(f"{what}, {tool}", f"NOT MEASURED: {why}")
     if "untraced" not in values:
         raise Failed("the untraced program gave no figure")
-    bench.figure(f"{what}, medians (and spread) of {TOOL_ROUNDS}", "; ".join(ratios(values)))
+    bench.figure(f"{what}, medians (and quartiles) of {TOOL_ROUNDS}", "; ".join(ratios(values)))
 
 
 def training_command(bench):
-    return bench.script("torch_train.py", "init", "train=5", f"train={TRAINING_STEPS}")
+    return bench.script("torch_cost.py", "train=5", TRAINING_STEP)
 
 
 def measure_tools(bench):
@@ -374,8 +391,8 @@ def measure_tools(bench):
     ):
         program = [bench.program("workload"), "-c", f"{commands}; exit"]
         compare_tools(bench, f"{what}, ns, by tool", program, ns_of_last, tools(bench, mode))
-    if not bench.is_missing("torch", "triton"):
-        step = value_of("train", "ms_per_step")
+    if not bench.is_missing("torch"):
+        step = value_of("train", "ms")
         what = "a PyTorch training step, ms, by tool"
         compare_tools(bench, what, training_command(bench), step, tools(bench, "--memleak"))
 
@@ -402,8 +419,8 @@ def collectors(bench):
 def measure_activity(bench):
     command = [bench.program("workload"), "-c", f"timelaunch 1000; timelaunch {LAUNCHES}; exit"]
     compare_tools(bench, "a launch, ns, by collector", command, ns_of_last, collectors(bench))
-    if not bench.is_missing("torch", "triton"):
-        what, value = "a training step, ms, by collector", value_of("train", "ms_per_step")
+    if not bench.is_missing("torch"):
+        what, value = "a training step, ms, by collector", value_of("train", "ms")
         compare_tools(bench, what, training_command(bench), value, collectors(bench))
 
 

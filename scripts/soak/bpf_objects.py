@@ -14,6 +14,8 @@ OBJ_GET_INFO_BY_FD = 15
 KINDS = {"prog": (11, 13), "map": (12, 14), "link": (31, 30)}
 # bpf_map_info: type, id, key_size, value_size, max_entries, map_flags, name.
 MAP_INFO = struct.Struct("=6I16s")
+# bpf_prog_info: the name.
+PROGRAM_NAME = slice(64, 80)
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -69,11 +71,15 @@ def held_by(pid):
     return held
 
 
+def open_object(kind, number):
+    return bpf(KINDS[kind][1], ctypes.create_string_buffer(struct.pack("=4I", number, 0, 0, 0), 16))
+
+
 def entries_of_maps(ids, names):
     """The number of entries in the maps of these names, among those with these ids."""
     entries = {}
     for number in ids:
-        fd = bpf(KINDS["map"][1], ctypes.create_string_buffer(struct.pack("=4I", number, 0, 0, 0), 16))
+        fd = open_object("map", number)
         try:
             name, key_bytes = name_and_key_bytes(fd)
             if name in names:
@@ -83,12 +89,24 @@ def entries_of_maps(ids, names):
     return entries
 
 
-def name_and_key_bytes(fd):
+def info_of(fd):
     info = ctypes.create_string_buffer(256)
     request = struct.pack("=IIQ", fd, len(info), ctypes.addressof(info))
     bpf(OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(request, 16))
-    _, _, key_bytes, _, _, _, name = MAP_INFO.unpack_from(info.raw)
+    return info.raw
+
+
+def name_and_key_bytes(fd):
+    _, _, key_bytes, _, _, _, name = MAP_INFO.unpack_from(info_of(fd))
     return name.rstrip(b"\0").decode(), key_bytes
+
+
+def name_of_program(number):
+    fd = open_object("prog", number)
+    try:
+        return info_of(fd)[PROGRAM_NAME].rstrip(b"\0").decode()
+    finally:
+        os.close(fd)
 
 
 def count_keys(fd, key_bytes):

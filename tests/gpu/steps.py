@@ -1,7 +1,7 @@
 """The steps of a program on its command line: NAME[=NUMBER[,NUMBER]] ...
 
 After each the program prints what it has done, as one JSON line; after `wait`
-it goes on when a line comes on standard input.
+it goes on when a line comes on standard input, with the steps in that line if it has some.
 """
 
 import json
@@ -23,16 +23,20 @@ def run(table, truth):
     """Runs the steps. `table` has a function for each name, None for `wait`;
     `truth` returns what to print."""
     program = os.path.basename(sys.argv[0])
-    steps = [parse(text) for text in sys.argv[1:]]
-    for name, _ in steps:
-        if name not in table:
-            sys.exit(f"{program}: unknown step {name}")
-    for name, numbers in steps:
+    steps = sys.argv[1:]
+    for text in steps:
+        if parse(text)[0] not in table:
+            sys.exit(f"{program}: unknown step {text}")
+    while steps:
+        name, numbers = parse(steps.pop(0))
         function = table[name]
         if function:
             function(*numbers)
         print(json.dumps({"step": name, "pid": os.getpid(), **truth()}), flush=True)
-        # If standard input is closed, nothing reads the output either.
-        if not function and not sys.stdin.readline():
-            print(f"{program}: standard input ended at a wait", file=sys.stderr)
-            sys.exit(3)
+        if not function:
+            line = sys.stdin.readline()
+            # If standard input is closed, nothing reads the output either.
+            if not line:
+                print(f"{program}: standard input ended at a wait", file=sys.stderr)
+                sys.exit(3)
+            steps[:0] = line.split()

@@ -13,16 +13,11 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     streams   tensors of two streams that use each other's (record_stream); some are freed but pending
     leak=N    a list keeps the output of each of N steps (50): the truth has the line and the bytes
     churn=N   N tensors of random sizes, every third stays (2000)
-    init      nothing but a first tensor; with TORCH_HISTORY in the environment, PyTorch keeps the
-              history of its allocations with such stacks
+    init      nothing but a first tensor
     first     3 tensors of 32 MiB, one of them dropped (its segment stays cached)
     second    100 small tensors, one of 5 MiB, one of 64 MiB
     matmul    products in two precisions: cuBLAS wants memory of its own
     drop      drops the tensor of 64 MiB and empties the cache
-    pairs=N   N cached tensors of 4 KiB, each handed out and taken back: the truth has us a pair
-    segments=N  N times a tensor of 32 MiB, dropped, and the cache emptied, and each fourth time a
-              layer's forward and backward pass: the truth has us a time
-    large=N   N steps of a model that the GPU is busy with: the truth has the median ms of one
     release   drops what is kept, and empties the cache
     oom       asks for more than there is, twice
     hold=N    one tensor of N % of what is free (50)
@@ -38,7 +33,6 @@ import gc
 import inspect
 import os
 import random
-import statistics
 import time
 
 import torch
@@ -166,9 +160,6 @@ def run_churn(count=2000):
 
 
 def run_init():
-    history = os.environ.get("TORCH_HISTORY")
-    if history:
-        torch.cuda.memory._record_memory_history(stacks=history)
     tensor(KIB)
 
 
@@ -192,51 +183,6 @@ def run_drop():
     kept.pop("dropped", None)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-
-
-def timed_us(count, work):
-    torch.cuda.synchronize()
-    began_ns = time.perf_counter_ns()
-    for number in range(count):
-        work(number)
-    torch.cuda.synchronize()
-    return {"us": (time.perf_counter_ns() - began_ns) / count / 1000}
-
-
-def run_pairs(count=100000):
-    for times in (1000, count):
-        facts["pairs"] = timed_us(times, lambda _: bool(tensor(4 * KIB).shape))
-
-
-def run_segments(count=300):
-    layer = kept.setdefault("layer", torch.nn.Linear(1024, 1024, device="cuda"))
-
-    def churn(number):
-        made = tensor(32 * MIB)
-        if number % 4 == 0:
-            layer(torch.ones(64, 1024, device="cuda")).sum().backward()
-        del made
-        torch.cuda.empty_cache()
-
-    facts["segments"] = timed_us(count, churn)
-
-
-def run_large(count=40):
-    """The model takes tens of milliseconds of the GPU a step."""
-    if "large" not in kept:
-        model = torch.nn.Sequential(*[Block(2048) for _ in range(8)]).cuda().bfloat16()
-        kept["large"] = (model, torch.optim.AdamW(model.parameters(), fused=True))
-    model, optimizer = kept["large"]
-    times = []
-    for _ in range(count):
-        began_ns = time.perf_counter_ns()
-        batch = torch.randn(16, 512, 2048, device="cuda", dtype=torch.bfloat16)
-        model(batch).float().square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        times.append((time.perf_counter_ns() - began_ns) / 1e6)
-    facts["large"] = {"ms": statistics.median(times)}
 
 
 def run_release():
@@ -286,10 +232,7 @@ def run_fill(size_mib=1024):
     tensor(KIB)
 
 
-NAMES = (
-    "history train graphs streams leak churn init first second matmul drop pairs segments large"
-    " release oom hold fill"
-).split()
+NAMES = "history train graphs streams leak churn init first second matmul drop release oom hold fill".split()
 STEPS = {name: globals()[f"run_{name}"] for name in NAMES} | {"wait": None}
 
 # The truth's key, and that of torch.cuda.memory_stats().

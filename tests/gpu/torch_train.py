@@ -6,8 +6,7 @@
 It runs the steps in order. After each it prints one JSON line.
 
     init         create the context and the model
-    train[=N]    N (default 10) training steps: forward, backward, Adam; the
-                 median milliseconds of one in the line
+    train[=N]    N (default 10) training steps: forward, backward, Adam
     compiled[=N] N (default 10) calls of a function that torch.compile made
     triton[=N]   N (default 10) launches of a Triton kernel
     graph[=N]    a captured graph of that Triton kernel, launched N (default 23) times
@@ -19,7 +18,6 @@ It runs the steps in order. After each it prints one JSON line.
 import collections
 import json
 import os
-import statistics
 import tempfile
 import time
 
@@ -74,16 +72,10 @@ def train_once():
 
 
 def run_train(count=10):
-    milliseconds = []
-    torch.cuda.synchronize()
     for _ in range(count):
-        start = time.perf_counter()
         train_once()
         torch.cuda.synchronize()
-        milliseconds.append(1000 * (time.perf_counter() - start))
     did["train"] += count
-    last["ms_per_step"] = statistics.median(milliseconds)
-    last["ms_quickest_step"] = min(milliseconds)
 
 
 def run_compiled(count=10):
