@@ -1,4 +1,4 @@
-"""Benchmarks: the cost of calls untraced, traced, under CUPTI and under other tools, beside goals.
+"""Benchmarks: the cost of calls untraced, traced and under other tools, beside goals.
 
 They are printed, not judged; that no call was missed is judged.
 """
@@ -30,7 +30,6 @@ QUERIES_FOR = 0.1
 LAUNCHES = 100_000
 BLOCK_BYTES = 64 * 1024
 TRAINING_STEP = "train=60"
-
 
 
 class Earlier(tuple):
@@ -109,9 +108,9 @@ class Timed:
 class TimedScript(Timed):
     """torch_cost.py; its figures are in the line of the step."""
 
-    def __init__(self, bench, step, env):
+    def __init__(self, bench, step):
         self.bench, self.timed, self.waits = bench, step, 0
-        self.process = bench.start(*bench.script("torch_cost.py", step, "wait"), env=env)
+        self.process = bench.start(*bench.script("torch_cost.py", step, "wait"), env=bench.environment())
         self.pid = self.process.pid
         self.wait()
 
@@ -135,9 +134,9 @@ class TimedScript(Timed):
 class TimedWorkload(Timed):
     """A command of the workload's that says its time: `ns` of each call are the figures."""
 
-    def __init__(self, bench, build, prepare, command, env):
+    def __init__(self, bench, build, prepare, command):
         self.bench, self.command = bench, command
-        self.workload = start(bench, build, env=env)
+        self.workload = start(bench, build)
         self.workload.run(prepare)
         self.step()
         self.pid = self.workload.pid
@@ -195,26 +194,21 @@ def ratios(values):
     return shown
 
 
-def in_turn(bench, program, modes, check=None, rounds=ROUNDS, beside=None):
-    """{variant: figures} of the timed steps, all variants once in each round, forwards and backwards.
-    `program(env)` starts one; `check` gets each report and its modes; `beside` has further environments,
-    by name. A variant that fails is left out from then on."""
-    programs = [program(bench.environment())]
-    turns = {variant: (programs[0], wanted) for variant, wanted in modes.items()}
-    for name, env in (beside or {}).items():
-        programs.append(program(env))
-        turns[name] = programs[-1], None
-    figures = {variant: [] for variant in turns}
+def in_turn(bench, program, modes, rounds, check=None):
+    """{variant: figures} of the program's timed steps, all variants once in each round, forwards and
+    backwards. `check` gets each report. A variant that fails is left out from then on."""
+    figures = {variant: [] for variant in modes}
+    modes = dict(modes)
     end = time.monotonic() + MOST_SECONDS
     for number in range(rounds):
         if time.monotonic() > end:
             break
-        for variant, (one, wanted) in list(turns.items())[:: -1 if number % 2 else 1]:
+        for variant, wanted in list(modes.items())[:: -1 if number % 2 else 1]:
             try:
-                figure, report = one.run(wanted)
+                figure, report = program.run(wanted)
             except Failed as reason:
                 bench.fail(f"{variant}: {reason}")
-                del turns[variant]
+                del modes[variant]
                 continue
             figures[variant].append(figure)
             if report:
@@ -223,18 +217,10 @@ def in_turn(bench, program, modes, check=None, rounds=ROUNDS, beside=None):
                     check(report)
     if not figures["untraced"]:
         raise Failed("the untraced program gave no figure")
-    # One that has ended has failed for each variant.
-    for one in programs if turns else ():
-        one.end()
+    # A program that has ended has failed for each variant.
+    if modes:
+        program.end()
     return {variant: some for variant, some in figures.items() if some}
-
-
-def under_cupti(bench):
-    """The environment of a program under the minimal collector."""
-    cupti = bench.cupti()
-    if not cupti:
-        bench.figure(bench.label, "no CUPTI to compare with: NOT MEASURED")
-    return {"CUPTI kernel records": bench.environment(cupti[0])} if cupti else {}
 
 
 def show(bench, name, unit, figures, value, scale=1):
@@ -280,10 +266,8 @@ def measure_call(bench, name):
     def check(report):
         bench.equal(f"{part} {key}", expected, report[part][key])
 
-    def program(env):
-        return TimedWorkload(bench, build, prepare, command, env)
-
-    figures = in_turn(bench, program, with_others(bench, modes), check, rounds, under_cupti(bench))
+    program = TimedWorkload(bench, build, prepare, command)
+    figures = in_turn(bench, program, with_others(bench, modes), rounds, check)
     show(bench, name, "us", figures, "ns", scale=1e-3)
 
 
@@ -297,7 +281,7 @@ def measure_step(bench, step):
     if not bench.floor:
         bench.figure(bench.label, "no GPU_CHECK_FLOOR: empty programs are NOT MEASURED")
         modes = {variant: some for variant, some in modes.items() if not isinstance(some, Empty)}
-    figures = in_turn(bench, lambda env: TimedScript(bench, step, env), modes, rounds=rounds)
+    figures = in_turn(bench, TimedScript(bench, step), modes, rounds)
     show(bench, name, unit, figures, unit)
 
 

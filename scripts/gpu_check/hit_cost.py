@@ -145,7 +145,7 @@ def measure_hits(bench):
                 bench.figure(f"hits, {' '.join(modes)}", f"{MOST_SECONDS} s are over: NOT MEASURED")
                 continue
             try:
-                program = program or TimedScript(bench, "train=20", bench.environment())
+                program = program or TimedScript(bench, "train=20")
                 measure_run(bench, program, modes, names.split())
             except Failed as reason:
                 bench.fail(f"{' '.join(modes)}: {reason}")

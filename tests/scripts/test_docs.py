@@ -43,7 +43,7 @@ def broken_link(root, document, link):
     if not target.is_file() or not target.is_relative_to(root):
         return "no such file"
     book = root / "docs"
-    if document.parent == book and not target.is_relative_to(book):
+    if document.is_relative_to(book) and not target.is_relative_to(book):
         return "is not in the book"
     if anchor and target.suffix == ".md" and anchor not in anchors(target.read_text()):
         return "no such heading"
@@ -53,7 +53,7 @@ def broken_link(root, document, link):
 def problems(root):
     """One line for each broken link, and for each chapter that SUMMARY.md lacks."""
     root = root.resolve()
-    documents = sorted([*root.glob("*.md"), *root.glob("docs/*.md")])
+    documents = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")])
     found = []
     for document in documents:
         for link in links(document.read_text()):
@@ -62,8 +62,9 @@ def problems(root):
                 found.append(f"{document.relative_to(root)}: {link}: {problem}")
     chapters = {link.partition("#")[0] for link in links((root / SUMMARY).read_text())}
     for document in documents:
-        if document.parent.name == "docs" and document.name not in {*chapters, "SUMMARY.md"}:
-            found.append(f"{SUMMARY}: {document.name}: no such chapter")
+        chapter = str(document.relative_to(root)).removeprefix("docs/")
+        if document.is_relative_to(root / "docs") and chapter not in {*chapters, "SUMMARY.md"}:
+            found.append(f"{SUMMARY}: {chapter}: no such chapter")
     return found
 
 
