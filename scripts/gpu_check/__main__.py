@@ -31,6 +31,7 @@ from cost import (
     TRAINING_STEP,
     measure_activity,
     measure_call,
+    measure_first_second,
     measure_start_and_idle,
     measure_step,
     measure_tools,
@@ -222,6 +223,7 @@ CHECKS = {
     "cost of a training step": (measure_step, TRAINING_STEP),
     "cost of a training step's tensors": (measure_step, "pairs=50000"),
     "cost of a large training step": (measure_step, "large=40"),
+    "cost of the first second": (measure_first_second,),
     "cost under other tools": (measure_tools,),
 }
 

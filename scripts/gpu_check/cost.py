@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 from bench import ALL_MODES
@@ -24,7 +25,7 @@ STEP_ROUNDS = 15
 TOOL_ROUNDS = 3
 TOOL_SECONDS = 60
 # No round begins after so long.
-MOST_SECONDS = 160
+MOST_SECONDS = 150
 # gpuprobe learns the devices of threads at first, from probes that are gone then.
 QUERIES_FOR = 0.1
 LAUNCHES = 100_000
@@ -132,7 +133,7 @@ class TimedScript(Timed):
 
 
 class TimedWorkload(Timed):
-    """A command of the workload's that says its time: `ns` of each call are the figures."""
+    """A command of the workload's that says its time: `us` of each call are the figures."""
 
     def __init__(self, bench, build, prepare, command):
         self.bench, self.command = bench, command
@@ -142,21 +143,21 @@ class TimedWorkload(Timed):
         self.pid = self.workload.pid
 
     def step(self):
-        return {"ns": ns_each(self.workload.run(self.command))}
+        return {"us": us_each(self.workload.run(self.command))}
 
     def end(self):
         self.workload.end(self.bench)
 
 
-def ns_each(reply):
-    """Nanoseconds of one call; None if the text has no such reply.
+def us_each(reply):
+    """Microseconds of one call; None if the text has no such reply.
 
-    >>> ns_each("ok pairs=4 ns=100"), ns_each("ok launches=2 ns=100"), ns_each("ready 7")
-    (25.0, 50.0, None)
+    >>> us_each("ok pairs=4 ns=100"), us_each("ok launches=2 ns=100"), us_each("ready 7")
+    (0.025, 0.05, None)
     """
     said = numbers_of(reply)
     calls = [said[name] for name in ("pairs", "launches", "graph_launches") if said.get(name)]
-    return said["ns"] / calls[0] if "ns" in said and calls else None
+    return said["ns"] / calls[0] / 1000 if "ns" in said and calls else None
 
 
 def spread(values):
@@ -194,9 +195,9 @@ def ratios(values):
     return shown
 
 
-def in_turn(bench, program, modes, rounds, check=None):
+def in_turn(bench, program, modes, rounds, unit, check=None):
     """{variant: figures} of the program's timed steps, all variants once in each round, forwards and
-    backwards. `check` gets each report. A variant that fails is left out from then on."""
+    backwards; `unit` is the figure's name. `check` gets each report. A variant that fails is left out from then on."""
     figures = {variant: [] for variant in modes}
     modes = dict(modes)
     end = time.monotonic() + MOST_SECONDS
@@ -207,10 +208,12 @@ def in_turn(bench, program, modes, rounds, check=None):
             try:
                 figure, report = program.run(wanted)
             except Failed as reason:
-                bench.fail(f"{variant}: {reason}")
+                # Other tools are not judged.
+                failed = bench.fail if isinstance(program, Timed) else partial(bench.figure, "NOT MEASURED")
+                failed(f"{variant}: {reason}")
                 del modes[variant]
                 continue
-            figures[variant].append(figure)
+            figures[variant].append(figure[unit])
             if report:
                 bench.equal(f"lost, {variant}", {}, losses(report))
                 if check:
@@ -223,10 +226,9 @@ def in_turn(bench, program, modes, rounds, check=None):
     return {variant: some for variant, some in figures.items() if some}
 
 
-def show(bench, name, unit, figures, value, scale=1):
-    scaled = {variant: [scale * figure[value] for figure in some] for variant, some in figures.items()}
-    rounds = len(scaled["untraced"])
-    lines = "".join(f"\n    {line}" for line in ratios(scaled))
+def show(bench, name, unit, figures):
+    rounds = len(figures["untraced"])
+    lines = "".join(f"\n    {line}" for line in ratios(figures))
     bench.figure(f"{name}, {unit}, medians (and quartiles) of {rounds} taken in turn", lines)
 
 
@@ -267,8 +269,7 @@ def measure_call(bench, name):
         bench.equal(f"{part} {key}", expected, report[part][key])
 
     program = TimedWorkload(bench, build, prepare, command)
-    figures = in_turn(bench, program, with_others(bench, modes), rounds, check)
-    show(bench, name, "us", figures, "ns", scale=1e-3)
+    show(bench, name, "us", in_turn(bench, program, with_others(bench, modes), rounds, "us", check))
 
 
 # ---- steps of PyTorch -----------------------------------------------------------
@@ -281,8 +282,28 @@ def measure_step(bench, step):
     if not bench.floor:
         bench.figure(bench.label, "no GPU_CHECK_FLOOR: empty programs are NOT MEASURED")
         modes = {variant: some for variant, some in modes.items() if not isinstance(some, Empty)}
-    figures = in_turn(bench, TimedScript(bench, step), modes, rounds)
-    show(bench, name, unit, figures, unit)
+    show(bench, name, unit, in_turn(bench, TimedScript(bench, step), modes, rounds, unit))
+
+
+def measure_first_second(bench):
+    """On hosts with several GPUs, where the driver's queries for the current device are probed for a while."""
+    if bench.is_missing("torch", gpus=2):
+        return
+    program = TimedScript(bench, "train=20")
+    modes = ("--memleak", "--tensors", "off", "--stacks", "off")
+    figures = {"untraced": [], "first second": [], "third second": []}
+    for _ in range(ROUNDS):
+        figures["untraced"].append(program.step()["mean_ms"])
+        with bench.trace("--pid", str(program.pid), modes=modes, interval="1h") as tracer:
+            tracer.wait_tracing()
+            begun, second = time.monotonic(), {}
+            while time.monotonic() < begun + 3:
+                second.setdefault(int(time.monotonic() - begun), []).append(program.step()["mean_ms"])
+            tracer.finish()
+        figures["first second"].append(statistics.fmean(second[0]))
+        figures["third second"].append(statistics.fmean(second[2]))
+    program.end()
+    show(bench, "a PyTorch training step after attaching", "ms", figures)
 
 
 # ---- other tools, which have to start the program themselves ---------------------
@@ -308,64 +329,54 @@ def nsys(bench, name):
 
 def tools(bench, *options):
     out = str(bench.directory / "peer.txt")
-    found = {"untraced": ([], {}), "gpuprobe": ([bench.gpuprobe, *options, "--output", out, "--"], {})}
+    found = {"untraced": None, "gpuprobe": ([bench.gpuprobe, *options, "--output", out, "--"], {})}
     found |= nsys(bench, "peer")
     sanitizer = find("compute-sanitizer", "bin/compute-sanitizer")
     return found | ({"compute-sanitizer": ([sanitizer], {})} if sanitizer else {})
 
 
-def ns_of_last(text):
-    """Of the last reply of the workload's that has a time."""
-    found = [ns for ns in map(ns_each, text.splitlines()) if ns is not None]
-    return found[-1] if found else None
+class Started:
+    """A command that each tool starts: a prefix of the command, and an environment. Its figures are in the
+    last line that has some."""
+
+    def __init__(self, bench, command, unit):
+        self.bench, self.command, self.unit = bench, command, unit
+
+    def run(self, tool):
+        prefix, extra = tool or ([], {})
+        env = self.bench.environment(os.environ | extra)
+        try:
+            done = subprocess.run(
+                [*prefix, *self.command], capture_output=True, text=True, env=env, timeout=TOOL_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"it took more than {TOOL_SECONDS} s") from error
+        found = [figures_in(line) for line in done.stdout.splitlines()]
+        found = [figures for figures in found if figures.get(self.unit)]
+        if not found:
+            raise Failed((done.stderr or done.stdout or "it said nothing").strip().splitlines()[-1])
+        return found[-1], None
+
+    def end(self):
+        pass
 
 
-def value_of(step, key):
-    """Finds a figure of the last line of that step."""
-
-    def find_in(text):
-        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-        steps = [line[key] for line in lines if line.get("step") == step]
-        return steps[-1] if steps else None
-
-    return find_in
+def figures_in(line):
+    """
+    >>> figures_in('{"step": "train", "ms": 2.5}'), figures_in("ok pairs=4 ns=100"), figures_in("ready 7")
+    ({'step': 'train', 'ms': 2.5}, {'us': 0.025}, {'us': None})
+    """
+    return json.loads(line) if line.startswith("{") else {"us": us_each(line)}
 
 
-def timed(command, env, value):
-    """The figure that `value` finds in the output, and why there is none."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=env, timeout=TOOL_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"it took more than {TOOL_SECONDS} s"
-    figure = value(done.stdout)
-    if figure is not None:
-        return figure, None
-    return None, (done.stderr or done.stdout or "it said nothing").strip().splitlines()[-1]
+def compare_tools(bench, what, unit, command, found):
+    show(bench, what, unit, in_turn(bench, Started(bench, command, unit), found, TOOL_ROUNDS, unit))
 
 
-def compare_tools(bench, what, command, value, found):
-    """`found` is {tool: (command prefix, environment)}; each run is a new process."""
-    values, missing = {}, {}
-    for _ in range(TOOL_ROUNDS):
-        for tool, (prefix, extra) in found.items():
-            if tool in missing:
-                continue
-            number, why = timed([*prefix, *command], bench.environment(os.environ | extra), value)
-            if why:
-                missing[tool] = why
-            else:
-                values.setdefault(tool, []).append(number)
-    for tool, why in missing.items():
-        bench.figure(f"{what}, {tool}", f"NOT MEASURED: {why}")
-    if "untraced" not in values:
-        raise Failed("the untraced program gave no figure")
-    bench.figure(f"{what}, medians (and quartiles) of {TOOL_ROUNDS}", "; ".join(ratios(values)))
-
-
-def training_command(bench):
-    return bench.script("torch_cost.py", "train=5", TRAINING_STEP)
+def compare_training(bench, by, found):
+    if not bench.is_missing("torch"):
+        command = bench.script("torch_cost.py", "train=5", TRAINING_STEP)
+        compare_tools(bench, f"a PyTorch training step, by {by}", "ms", command, found)
 
 
 def measure_tools(bench):
@@ -373,12 +384,9 @@ def measure_tools(bench):
         ("a cudaMalloc + cudaFree pair", "timepairs 200 65536; timepairs 5000 65536", "--memleak"),
         ("a launch", f"timelaunch {LAUNCHES}", "--cudatrace"),
     ):
-        program = [bench.program("workload"), "-c", f"{commands}; exit"]
-        compare_tools(bench, f"{what}, ns, by tool", program, ns_of_last, tools(bench, mode))
-    if not bench.is_missing("torch"):
-        step = value_of("train", "ms")
-        what = "a PyTorch training step, ms, by tool"
-        compare_tools(bench, what, training_command(bench), step, tools(bench, "--memleak"))
+        command = [bench.program("workload"), "-c", f"{commands}; exit"]
+        compare_tools(bench, f"{what}, by tool", "us", command, tools(bench, mode))
+    compare_training(bench, "tool", tools(bench, "--memleak"))
 
 
 # The kinds of the minimal sample, for a comparison: as many kinds.
@@ -391,7 +399,7 @@ KINDS = {
 
 def collectors(bench):
     out = str(bench.directory / "activity-cost.txt")
-    found = {"untraced": ([], {})}
+    found = {"untraced": None}
     for name, (ours, theirs) in KINDS.items():
         option = f"--activity={ours}" if ours else "--activity"
         found[f"gpuprobe, {name}"] = ([bench.gpuprobe, option, "--output", out, "--"], {})
@@ -402,10 +410,8 @@ def collectors(bench):
 
 def measure_activity(bench):
     command = [bench.program("workload"), "-c", f"timelaunch 1000; timelaunch {LAUNCHES}; exit"]
-    compare_tools(bench, "a launch, ns, by collector", command, ns_of_last, collectors(bench))
-    if not bench.is_missing("torch"):
-        what, value = "a training step, ms, by collector", value_of("train", "ms")
-        compare_tools(bench, what, training_command(bench), value, collectors(bench))
+    compare_tools(bench, "a launch, by collector", "us", command, collectors(bench))
+    compare_training(bench, "collector", collectors(bench))
 
 
 # ---- gpuprobe itself --------------------------------------------------------------

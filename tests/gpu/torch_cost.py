@@ -6,8 +6,8 @@
 It runs the steps in order. After each it prints one JSON line, with what the last timed step took.
 
     train=N    N training steps of 50 small layers (256x256), which the Python thread is busy with: the
-               median ms of one
-    large=N    N training steps of a model that the GPU is busy with: the median ms of one
+               median and the mean ms of one
+    large=N    N training steps of a model that the GPU is busy with: the same
     pairs=N    N cached tensors of 4 KiB, each handed out and taken back: us a pair
     history=N  PyTorch keeps the history of its allocations: without stacks (0: none), Python's (1), all (2)
     give=N     N tensors of 4 KiB, then
@@ -52,13 +52,13 @@ def timed_ms(count, step):
         step()
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - began))
-    last["ms"] = statistics.median(times)
+    last.update(ms=statistics.median(times), mean_ms=statistics.fmean(times))
 
 
 @functools.cache
 def small_step():
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(50)]).cuda()
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
     batch = torch.randn(128, 256, device="cuda")
 
     def step():
