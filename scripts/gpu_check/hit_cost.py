@@ -138,7 +138,8 @@ def measure_hits(bench):
         return
     end = time.monotonic() + MOST_SECONDS
     program = None
-    print("| what | traced by | program | hits | ns a hit, median (quartiles) | us in all |\n|---|---|---|---|---|---|", flush=True)
+    print("| what | traced by | program | hits | ns a hit, median (quartiles) | us in all |")
+    print("|---|---|---|---|---|---|", flush=True)
     with statistics_of_bpf():
         for modes, names in RUNS:
             if time.monotonic() > end:
