@@ -138,8 +138,8 @@ class Script:
         self.process.wait()
 
 
-def time_in_bpf(pid):
-    """Nanoseconds and runs of all BPF programs that the process has loaded."""
+def times_in_bpf(pid):
+    """{id: (nanoseconds, runs)} of the BPF programs that the process has loaded."""
     found = {}
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
@@ -148,8 +148,12 @@ def time_in_bpf(pid):
             continue
         numbers = dict(re.findall(r"^(prog_id|run_time_ns|run_cnt):\s+(\d+)$", text, re.MULTILINE))
         if len(numbers) == 3:
-            found[numbers["prog_id"]] = int(numbers["run_time_ns"]), int(numbers["run_cnt"])
-    return [sum(column) for column in zip(*found.values())]
+            found[int(numbers["prog_id"])] = int(numbers["run_time_ns"]), int(numbers["run_cnt"])
+    return found
+
+
+def time_in_bpf(pid):
+    return [sum(column) for column in zip(*times_in_bpf(pid).values())]
 
 
 def windows(gpuprobe, script, kind, arguments, places):

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 
-from children import SLOW_SECONDS, Child, Floor, Program, Tracer
+from children import SLOW_SECONDS, Child, Program, Tracer
 from expect import compare_frame
 
 # All modes at once.
@@ -64,9 +64,6 @@ class Bench:
 
     def trace(self, *arguments, **options):
         return Tracer(self, *arguments, **options)
-
-    def hold_floor(self, pid, modes):
-        return Floor(self, pid, modes)
 
     def script(self, name, *steps):
         """The command that runs a script of tests/gpu."""

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import ALL_MODES
-from children import SLOW_SECONDS, Failed
+from children import SLOW_SECONDS, Failed, Floor
 from expect import losses
 from workload import numbers_of, start
 
@@ -97,7 +97,7 @@ class Timed:
             self.set(modes.partition("=")[0] + "=0")
             return figures, None
         if isinstance(modes, Empty):
-            with self.bench.hold_floor(self.pid, modes):
+            with Floor(self.bench, self.pid, modes):
                 return self.step(), None
         program = self.bench.before if isinstance(modes, Earlier) else None
         with self.bench.trace("--pid", str(self.pid), modes=modes, program=program, interval="1h") as tracer:

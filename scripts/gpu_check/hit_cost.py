@@ -1,7 +1,6 @@
 """What a hit of gpuprobe's BPF programs costs on a GPU, by the kernel's statistics, whose own clock reads are
 part of it. scripts/bench/hits.py has the same of the stand-in."""
 
-import re
 import statistics
 import sys
 import time
@@ -14,10 +13,10 @@ from children import Failed
 from cost import QUERIES_FOR, TimedScript
 from expect import losses
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "soak"))
-import bpf_objects  # noqa: E402
+sys.path += [str(Path(__file__).resolve().parents[1] / folder) for folder in ("bench", "soak")]
+from bpf_objects import name_of_program  # noqa: E402
+from hits import SWITCH, shown, times_in_bpf  # noqa: E402
 
-SWITCH = Path("/proc/sys/kernel/bpf_stats_enabled")
 WINDOWS = 7
 # No traced run begins after so long.
 MOST_SECONDS = 75
@@ -56,32 +55,11 @@ def statistics_of_bpf():
         SWITCH.write_text(before)
 
 
-def times_in(fdinfo):
-    """Id, nanoseconds and runs of the program behind a file descriptor, from its /proc/PID/fdinfo.
-
-    >>> times_in("prog_type:\\t2\\nprog_id:\\t7\\nrun_time_ns:\\t900\\nrun_cnt:\\t3\\n")
-    (7, 900, 3)
-    >>> times_in("link_type:\\tuprobe_multi\\nlink_id:\\t9\\nprog_id:\\t3\\n")
-    """
-    numbers = dict(re.findall(r"^(prog_id|run_time_ns|run_cnt):\s+(\d+)$", fdinfo, re.MULTILINE))
-    if len(numbers) == 3:
-        return tuple(int(numbers[name]) for name in ("prog_id", "run_time_ns", "run_cnt"))
-    return None
-
-
-def times_of(pid):
-    """(nanoseconds, runs) of the BPF programs that the process has loaded, by name."""
-    found = {}
-    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
-        try:
-            times = times_in(entry.read_text())
-        except OSError:
-            continue  # closed meanwhile
-        if times:
-            found[times[0]] = times[1:]
+def times_by_name(pid):
+    """Nanoseconds, and runs, of the BPF programs that the process has loaded."""
     ns, runs = Counter(), Counter()
-    for number, (some_ns, some_runs) in found.items():
-        name = bpf_objects.name_of_program(number)
+    for number, (some_ns, some_runs) in times_in_bpf(pid).items():
+        name = name_of_program(number)
         ns[name] += some_ns
         runs[name] += some_runs
     return ns, runs
@@ -100,12 +78,8 @@ def rows(what, modes, windows, calls):
     some = [name for name, count in hits.items() if count >= FEWEST_HITS]
     for name in some:
         each = [ns[name] / max(runs[name], 1) for ns, runs in windows]
-        low, middle, high = statistics.quantiles(each, n=4, method="inclusive")
-        whole = hits[name] * middle / 1000
-        yield (
-            f"| {what} | {' '.join(modes)} | {name} | {hits[name]:.1f} | {middle:,.0f} ({low:,.0f} to {high:,.0f})"
-            f" | {whole:.1f} |"
-        )
+        whole = hits[name] * statistics.median(each) / 1000
+        yield f"| {what} | {' '.join(modes)} | {name} | {hits[name]:.1f} | {shown(each)} | {whole:.1f} |"
     if not some:
         yield f"| {what} | {' '.join(modes)} | none | 0 | | |"
 
@@ -119,9 +93,9 @@ def measure_run(bench, program, modes, names):
         # Call paths are not known in the first one.
         for number in range(WINDOWS + 1):
             for name in names:
-                ns, runs = times_of(tracer.pid)
+                ns, runs = times_by_name(tracer.pid)
                 program.set(f"{name}={STEPS[name][1]}")
-                later_ns, later_runs = times_of(tracer.pid)
+                later_ns, later_runs = times_by_name(tracer.pid)
                 for counts, before in ((later_ns, ns), (later_runs, runs)):
                     counts.subtract(before)
                 if number:
