@@ -21,7 +21,7 @@ enum gp_stack_usize {
 
 enum gp_stack_u16 {
 	/* Exclusive upper limit of the bytes below a frame that are read with it. */
-	GP_PYTHON_TOGETHER = 1024,
+	GP_PYTHON_TOGETHER = 4096,
 	/* gp_python: offset of a member that this version does not have. */
 	GP_PYTHON_NONE = 0xffff,
 };

@@ -17,12 +17,6 @@ static __always_inline bool gp_is_copy(__u32 op)
 	return take_copies && (op == GP_OP_COPY || op == GP_OP_COPY_BATCH);
 }
 
-/* Hooks of a framework's allocator. */
-static __always_inline bool gp_is_framework(__u32 op)
-{
-	return take_tensors && (op == GP_OP_TENSOR || op == GP_OP_OUT_OF_MEMORY);
-}
-
 static __always_inline bool gp_affects_launches(__u32 op)
 {
 	return op == GP_OP_CAPTURE_BEGIN || op == GP_OP_CAPTURE_END || op == GP_OP_KERNEL_NAME ||
@@ -81,8 +75,6 @@ static __always_inline bool gp_count_lost_call(__u32 op, __u32 loss)
 		loss = GP_LOSS(copies);
 	else if (gp_is_single(op))
 		loss = GP_LOSS(single_launches);
-	else if (gp_is_framework(op))
-		loss = GP_LOSS(tensors);
 	else if (!gp_is_memory(op))
 		return false;
 	gp_count_loss(loss, 1);
@@ -141,9 +133,8 @@ static __always_inline bool gp_needs_return(__u32 tgid)
 	return process && process->graph_memory;
 }
 
-/* Takes the stack of the call in `frame`, or sends it if it is the thread's last
- * tensor's. Returns whether the call has been dealt with. */
-static __always_inline bool gp_take_call_stack(struct pt_regs *ctx,
+/* Takes the stack of the call in `frame`. */
+static __always_inline void gp_take_call_stack(struct pt_regs *ctx,
 					       const volatile struct gp_recipe *recipe,
 					       struct gp_frame *frame, struct gp_thread *thread,
 					       __u32 tid)
@@ -154,19 +145,14 @@ static __always_inline bool gp_take_call_stack(struct pt_regs *ctx,
 	if (!gp_wants_stack(recipe, op)) {
 		if (recipe->flags & GP_FLAG_WITH_STACK)
 			thread->stack = 0;
-		return false;
+		return;
 	}
 	stack = gp_take_stack(ctx, frame->sp, thread, tid);
-	if (gp_is_framework(op)) {
-		gp_send_tensor(thread, frame->row, tid, stack);
-		return true;
-	}
 	/* A launch may be nested in a memory call, whose stack the thread has. */
 	if (gp_is_single(op))
 		frame->stack = stack;
 	else
 		thread->stack = stack;
-	return false;
 }
 
 /* Function entry. Returns 1 if the return is not needed. */
@@ -186,8 +172,6 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
 	gp_read_arguments(ctx, &arguments);
-	if (gp_is_framework(op) && !gp_is_at_gpu(&arguments, recipe))
-		return 1;
 	if (op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) {
 		counted = gp_on_launch(&arguments, row);
 		if (!gp_needs_return(pid_tgid >> 32))
@@ -199,9 +183,6 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 			gp_count_lost_call(op, GP_LOSS(threads_full));
 		return 1;
 	}
-	if (gp_is_framework(op) &&
-	    gp_is_done_with_tensor(&arguments, recipe, thread, row, (__u32)pid_tgid))
-		return 1;
 	if (thread->depth)
 		gp_drop_stale(thread, sp, row);
 	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
@@ -220,8 +201,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_ALLOCATES &&
 	    (__u32)frame->size != GP_NODE_FREES)
 		return 1;
-	if (gp_take_call_stack(ctx, recipe, frame, thread, pid_tgid))
-		return 1;
+	gp_take_call_stack(ctx, recipe, frame, thread, pid_tgid);
 	/* Last: what is above is not the call's. */
 	if (call_durations || op != GP_OP_ALLOCATE)
 		frame->start_ns = bpf_ktime_get_ns();

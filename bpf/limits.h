@@ -5,6 +5,8 @@
 /* Maximum number of open traced calls per thread. A runtime call nests two or three
  * context calls; deeper calls are counted as lost. */
 #define GP_MAX_FRAMES 8
+/* A thread asks how full the memory ring is when it has sent as many bytes. */
+#define GP_ASK_BYTES 4096
 /* Maximum number of cuCtxPushCurrent levels per thread. Deeper ones make the device
  * unknown, never wrong. */
 #define GP_MAX_CONTEXTS 8
@@ -65,6 +67,9 @@
 /* A walk of Python frames has this many parts, and frames in each. */
 #define GP_PYTHON_PARTS 32
 #define GP_PYTHON_AT_ONCE 8
+
+/* Frames that are no farther apart are in the same chunk of memory: no chunk is smaller. */
+#define GP_PYTHON_CHUNK (16 * 1024)
 
 /* Size classes of line tables of code objects; longer ones are truncated. */
 #define GP_SMALL_TABLE_BYTES (2 * 1024)

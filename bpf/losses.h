@@ -69,3 +69,16 @@ __noinline int gp_spend(__u32 ring, __u64 bytes, __u64 read, __u64 written)
 #define gp_reserve(ring, which, type, unread) gp_reserve_as(ring, which, which, type, unread)
 /* Bytes in the ring that have not been read. */
 #define gp_unread(ring) bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA)
+
+/* About the same for the memory ring, into which the thread is about to send `bytes`. The ring is
+ * asked from time to time, and while it is not nearly empty: the positions of a ring are far from
+ * all else that a call touches. */
+static __always_inline __u64 gp_unread_by(struct gp_thread *thread, __u64 bytes)
+{
+	if (thread->sent > GP_ASK_BYTES || thread->unread > wake_bytes) {
+		thread->unread = gp_unread(memory_ring);
+		thread->sent = 0;
+	}
+	thread->sent += bytes;
+	return thread->unread + thread->sent;
+}

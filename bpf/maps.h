@@ -154,15 +154,6 @@ struct gp_frame {
 	__u16 reserved;
 };
 
-/* A block of a framework's allocator. */
-struct gp_block {
-	__u64 address;
-	__s64 bytes; /* negative for a free */
-	__u64 allocated;
-	__u64 held;
-	__u32 device;
-};
-
 struct gp_current {
 	__u64 context;
 	__s32 device;
@@ -174,6 +165,9 @@ struct gp_thread {
 	__u32 process;   /* gp_process.id */
 	__u32 announced; /* the thread's record has been sent */
 	__u32 depth;     /* number of open frames */
+	__u64 unread;    /* bytes in the memory ring when this thread last asked */
+	__u64 sent;      /* bytes that it has sent since */
+	__u64 block;     /* address of the last block of a framework's allocator */
 	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
 	__u32 nested;          /* number of calls inside it so far */
@@ -181,7 +175,6 @@ struct gp_thread {
 	__u32 overflow;        /* pushes beyond GP_MAX_CONTEXTS */
 	__u64 extra[GP_EXTRA]; /* of the open outermost memory call */
 	__u64 stack;           /* its stack id */
-	struct gp_block block; /* the last allocation or free */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };

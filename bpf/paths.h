@@ -19,12 +19,34 @@ static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_
 	return gp_mix(root, return_address);
 }
 
+/* Reads `count` words of the stack at `sp`, after the first `begin`. */
+static __always_inline bool gp_read_words(struct gp_walk *walk, __u64 sp, __u32 begin, __u64 count)
+{
+	barrier_var(count);
+	walk->count = 0;
+	if (count > GP_PATH_WORDS || bpf_probe_read_user(walk->python.words, count * sizeof(__u64),
+							 (void *)(sp + 8ULL * begin)))
+		return false;
+	walk->begin = begin;
+	walk->count = count;
+	return true;
+}
+
+/* The return address at `sp`. The words behind it that the last path took are read with it: each
+ * read costs as much as many words. */
+static __always_inline __u64 gp_return_address(struct gp_walk *walk, __u64 sp)
+{
+	if (!gp_read_words(walk, sp, 0, walk->reach ?: 1) && !gp_read_words(walk, sp, 0, 1))
+		return 0;
+	return walk->python.words[0];
+}
+
 /* Follows one part of a path from `state`. Returns the next state, 0 if it is not
  * cached, and sets the stack of the walk if a path ends there. */
 __noinline __u64 gp_follow_path(struct gp_walk *walk, __u64 state, __u64 sp)
 {
 	struct gp_path *path;
-	__u32 count, last, first_word, words;
+	__u32 count, last, first;
 
 	/* In other modes the map does not exist. */
 	if (!walk || stack_mode != GP_STACKS_AUTO)
@@ -33,24 +55,26 @@ __noinline __u64 gp_follow_path(struct gp_walk *walk, __u64 state, __u64 sp)
 	if (!path)
 		return 0;
 	count = path->count;
-	first_word = path->offsets[0];
+	first = path->offsets[0];
 	if (count) {
 		last = count - 1;
 		/* Older kernels do not derive that it is not negative. */
 		barrier_var(last);
 		if (last >= GP_PATH_STEPS)
 			return 0;
-		words = path->offsets[last] - first_word + 1;
-		if (words > GP_PATH_WORDS || bpf_probe_read_user(walk->words, words * sizeof(__u64),
-								 (void *)(sp + 8ULL * first_word)))
+		last = path->offsets[last];
+		if (last < GP_PATH_WORDS)
+			walk->reach = last + 1;
+		if ((first < walk->begin || last >= walk->begin + walk->count) &&
+		    !gp_read_words(walk, sp, first, last - first + 1))
 			return 0;
 	}
 	for (__u32 i = 0; i < GP_PATH_STEPS && i < count; i++) {
-		__u32 at = path->offsets[i] - first_word;
+		__u32 at = path->offsets[i] - walk->begin;
 
 		if (at >= GP_PATH_WORDS)
 			return 0;
-		state = gp_mix(state, walk->words[at]);
+		state = gp_mix(state, walk->python.words[at]);
 	}
 	walk->stack = state == path->end ? path->stack : 0;
 	return state;

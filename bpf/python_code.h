@@ -163,24 +163,21 @@ static __always_inline bool gp_send_python(struct gp_python *python, struct gp_p
 
 /* The id of the combined stack of `native` and the Python frames of the current thread;
  * `native` if it has none. */
-__noinline __u64 gp_with_python(__u32 process, __u64 native)
+__noinline __u64 gp_with_python(struct gp_walk *stack, __u32 process, __u32 tid, __u64 native)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid(), id;
-	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32, one = 1;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32, one = 1;
 	struct gp_python_known known;
 	struct gp_python_walk *walk;
 	struct gp_python *python;
+	__u64 id;
 
-	if (!take_python)
+	/* Without Python frames the maps do not exist. */
+	if (!take_python || !stack)
 		return native;
+	walk = &stack->python;
 	python = bpf_map_lookup_elem(&pythons, &tgid);
 	if (!python)
 		return native;
-	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walks);
-	if (!walk) {
-		gp_count(python);
-		return native;
-	}
 	id = gp_walk_python(python, walk, tid == tgid, native);
 	if (id)
 		return id;

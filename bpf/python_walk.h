@@ -6,19 +6,18 @@
 static __always_inline __u64 gp_python_member(const struct gp_python_walk *walk, __u32 at,
 					      __u16 offset)
 {
-	return *(const __u64 *)(walk->window + (at & (2 * GP_PYTHON_TOGETHER - 1)) +
+	return *(const __u64 *)(walk->window + (at & (GP_PYTHON_TOGETHER - 1)) +
 				(offset & GP_PYTHON_MASK));
 }
 
-/* Reads the frame at user address `frame` and the preceding bytes on its page into the
- * window; false if it is unreadable. */
-static __always_inline bool gp_python_read_frame(const struct gp_python *python,
-						 struct gp_python_walk *walk, __u64 frame)
+/* Reads the frame at user address `frame` and `together` bytes before it into the window; false if
+ * they are unreadable. */
+static __always_inline bool gp_python_read_window(const struct gp_python *python,
+						  struct gp_python_walk *walk, __u64 frame,
+						  __u64 together)
 {
-	__u64 together = frame & (GP_PAGE - 1), bytes = python->frame_bytes;
+	__u64 bytes = python->frame_bytes;
 
-	if (frame - walk->from < walk->bytes)
-		return true;
 	/* The window has room for a frame behind these. */
 	if (together > GP_PYTHON_TOGETHER - 8)
 		together = GP_PYTHON_TOGETHER - 8;
@@ -30,6 +29,20 @@ static __always_inline bool gp_python_read_frame(const struct gp_python *python,
 	walk->from = frame - together;
 	walk->bytes = together + 1;
 	return !bpf_probe_read_user(walk->window, together + bytes, (void *)walk->from);
+}
+
+/* Has the frame at user address `frame` in the window; false if it is unreadable. Callers lie
+ * before it in memory, and are read with it: those that were there at the last walk, or on its
+ * page. */
+static __always_inline bool gp_python_read_frame(const struct gp_python *python,
+						 struct gp_python_walk *walk, __u64 frame)
+{
+	if (frame - walk->from < walk->bytes)
+		return true;
+	if (frame - walk->lowest < GP_PYTHON_CHUNK &&
+	    gp_python_read_window(python, walk, frame, frame - walk->lowest))
+		return true;
+	return gp_python_read_window(python, walk, frame, frame & (GP_PAGE - 1));
 }
 
 /* The interpreter's mark of the frame at `at` in the window: its owner, or a flag. */
@@ -58,6 +71,8 @@ __noinline __u32 gp_hash_python_part(struct gp_python *python, struct gp_python_
 	for (__u32 i = 0; i < GP_PYTHON_AT_ONCE && frame; i++) {
 		__u32 at;
 		__u8 mark;
+
+		walk->outermost = frame;
 
 		if (!gp_python_read_frame(python, walk, frame)) {
 			walk->flags |= GP_PYTHON_UNREADABLE;
@@ -219,6 +234,7 @@ static __always_inline void gp_hash_python(struct gp_python *python, struct gp_p
 	if (walk->next)
 		walk->flags |= GP_PYTHON_CUT;
 	walk->waited_flags = walk->flags;
+	walk->lowest = walk->outermost;
 }
 
 /* Walks the Python frames of the current thread. Returns the id of the combined stack

@@ -137,7 +137,7 @@ __noinline int gp_send_call(struct gp_thread *thread, struct gp_frame *frame, __
 		return 0;
 	}
 	gp_fill_call(&call, thread, recipe, frame);
-	unread = gp_unread(memory_ring);
+	unread = gp_unread_by(thread, sizeof(call));
 	if (recipe->flags & GP_FLAG_NAMED) {
 		if (!gp_reserve_call(record, unread))
 			return 0;

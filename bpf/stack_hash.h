@@ -29,7 +29,7 @@ __noinline __u32 gp_hash_words(struct gp_walk *walk, struct gp_code *code, __u64
 		return 0;
 	look = walk->look;
 	for (__u64 i = 0; i < GP_HASHED_AT_ONCE; i++) {
-		__u64 word = walk->words[first + i];
+		__u64 word = walk->python.words[first + i];
 
 		look.hash = gp_mix(look.hash, word & gp_code_mask(word, &look, code));
 	}
@@ -43,11 +43,12 @@ __noinline __u32 gp_hash_stack_page(struct gp_walk *walk, struct gp_code *code, 
 {
 	__u32 bytes = GP_PAGE - (sp & (GP_PAGE - 1));
 
-	if (!walk || bytes > sizeof(walk->words))
+	if (!walk || bytes > sizeof(walk->python.words))
 		return 0;
 	/* Bytes of a page below `sp` count as zeros. */
-	if (bpf_probe_read_kernel(walk->words, sizeof(walk->words), no_walks.words) ||
-	    bpf_probe_read_user(walk->words, bytes, (void *)sp))
+	if (bpf_probe_read_kernel(walk->python.words, sizeof(walk->python.words),
+				  no_walks.python.words) ||
+	    bpf_probe_read_user(walk->python.words, bytes, (void *)sp))
 		return 0;
 	for (__u64 first = 0; first < GP_PATH_WORDS; first += GP_HASHED_AT_ONCE)
 		if (!gp_hash_words(walk, code, first))

@@ -45,24 +45,6 @@ struct gp_look {
 	__u64 is_stale; /* the map of executable ranges is out of date: 0 or 1 */
 };
 
-/* A stack that is being captured, and a buffer for its words. */
-struct gp_walk {
-	struct gp_stack record; /* `count` and `addresses` are the kernel's walk */
-	__u64 room;             /* bytes to the base of the main thread's stack */
-	struct gp_look look;
-	__u64 stack; /* stack id of the path that ends here, or 0 */
-	__u64 words[GP_PATH_WORDS];
-};
-struct gp_walk no_walks;
-
-/* tid -> buffer for its walks; removed at thread exit. Preallocated: kernels before 6.1
- * warn about maps that allocate in probes. Full: losses.stacks. */
-GP_MAP(walks, HASH, 4096, __u32, struct gp_walk);
-
-/* tgid -> interpreter; written by user space and removed at process exit. Full: its
- * stacks have no Python frames, which user space reports. */
-GP_MAP(pythons, HASH, 1024, __u32, struct gp_python);
-
 /* Largest offset of a member that is read together with its object. */
 #define GP_PYTHON_MASK 0xff
 #define GP_PYTHON_CONTENT_WORDS 8
@@ -79,19 +61,41 @@ struct gp_python_walk {
 	__u64 generation;   /* gp_python.generation at the start of the walk */
 	__u32 waited_flags; /* of the hashed frames of the main thread, which sleeps */
 	__u32 reserved;
-	__u64 from; /* address and size of the window's content */
+	__u64 outermost; /* the outermost frame so far */
+	__u64 lowest;    /* that of the walk before */
+	__u64 from;      /* address and size of the window's content */
 	__u64 bytes;
-	__u8 window[2 * GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
 	__u8 code[GP_PYTHON_MASK + 9];
+	union {
+		__u8 window[GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
+		__u64 words[GP_PATH_WORDS]; /* of the native stack, before that */
+	};
 	__u64 content[GP_PYTHON_CONTENT_WORDS];
 	__u64 codes[GP_PYTHON_DEPTH]; /* addresses of the frames' code objects */
 	struct gp_python_frame frames[GP_PYTHON_DEPTH];
 };
-struct gp_python_walk no_python_walks;
 
-/* tid -> buffer for its Python frames; removed at thread exit. Preallocated, as
- * `walks`. Full: losses.python. */
-GP_MAP(python_walks, HASH, 4096, __u32, struct gp_python_walk);
+/* A stack that is being captured. What is needed of known ones comes first. */
+struct gp_walk {
+	__u64 stack; /* stack id of the path that ends here, or 0 */
+	__u32 begin; /* words of the stack before the first of `python.words` */
+	__u32 count; /* how many of them there are */
+	__u32 reach; /* how many words the path of the last stack took from its begin */
+	__u32 reserved;
+	struct gp_python_walk python;
+	struct gp_stack record; /* `count` and `addresses` are the kernel's walk */
+	__u64 room;             /* bytes to the base of the main thread's stack */
+	struct gp_look look;
+};
+struct gp_walk no_walks;
+
+/* tid -> buffer for its walks; removed at thread exit. Preallocated: kernels before 6.1
+ * warn about maps that allocate in probes. Full: losses.stacks. */
+GP_MAP(walks, HASH, 4096, __u32, struct gp_walk);
+
+/* tgid -> interpreter; written by user space and removed at process exit. Full: its
+ * stacks have no Python frames, which user space reports. */
+GP_MAP(pythons, HASH, 1024, __u32, struct gp_python);
 
 /* A stack with Python frames: equal addresses mean the same stack as long as no code
  * object was freed since. */

@@ -199,17 +199,12 @@ __noinline __u64 gp_send_copy_once(struct gp_walk *walk, __u64 hash)
 /* Captures the native call stack of the function being entered. Returns its stack id,
  * or 0. */
 static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
-						  struct gp_thread *thread, __u32 tid)
+						  struct gp_thread *thread, struct gp_walk *walk)
 {
-	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walks);
-	__u64 ip = PT_REGS_IP(ctx), return_address = 0, root, hash, id;
+	__u64 ip = PT_REGS_IP(ctx), return_address, root, hash, id;
 	struct gp_stack *record;
 
-	if (!walk) {
-		gp_count(stacks);
-		return 0;
-	}
-	bpf_probe_read_user(&return_address, sizeof(return_address), (void *)sp);
+	return_address = gp_return_address(walk, sp);
 	root = gp_path_root(thread->process, ip, return_address, sp);
 	if (stack_mode == GP_STACKS_AUTO) {
 		id = gp_cached_path(walk, root, sp);
@@ -240,7 +235,13 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, struct gp_thread *thread,
 					   __u32 tid)
 {
-	__u64 native = gp_take_native_stack(ctx, sp, thread, tid);
+	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walks);
+	__u64 native;
 
-	return native ? gp_with_python(thread->process, native) : 0;
+	if (!walk) {
+		gp_count(stacks);
+		return 0;
+	}
+	native = gp_take_native_stack(ctx, sp, thread, walk);
+	return native && take_python ? gp_with_python(walk, thread->process, tid, native) : native;
 }

@@ -43,8 +43,6 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 
 	if (stack_mode != GP_STACKS_OFF)
 		bpf_map_delete_elem(&walks, &tid);
-	if (take_python)
-		bpf_map_delete_elem(&python_walks, &tid);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
 		gp_count_open_launches(thread);
@@ -71,8 +69,6 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	bpf_map_delete_elem(&threads, &old_tid);
 	if (stack_mode != GP_STACKS_OFF)
 		bpf_map_delete_elem(&walks, &old_tid);
-	if (take_python)
-		bpf_map_delete_elem(&python_walks, &old_tid);
 	gp_end_process(GP_RECORD_EXEC, task, tgid);
 	if (!gp_is_target(tgid))
 		return;

@@ -15,92 +15,77 @@
 		 ? gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, type, unread)       \
 		 : NULL)
 
-/* Whether it may concern GPU memory. */
-static __always_inline bool gp_is_at_gpu(struct gp_arguments *arguments,
-					 const volatile struct gp_recipe *recipe)
-{
-	if (recipe->op == GP_OP_OUT_OF_MEMORY)
-		return (arguments->registers[3] & 0xff) == GP_TORCH_CUDA;
-	return recipe->device.place == GP_PLACE_NONE ||
-	       (arguments->registers[4] & 0xff) == GP_TORCH_CUDA;
-}
-
-/* Reads the arguments; false if they are no allocation, free or out-of-memory error. */
-static __always_inline bool gp_read_block(struct gp_arguments *arguments,
-					  const volatile struct gp_recipe *recipe,
-					  struct gp_block *block)
+/* Reads the arguments; false if they are no allocation, free or out-of-memory error of GPU memory.
+ */
+static __always_inline bool gp_read_block(struct pt_regs *ctx,
+					  const volatile struct gp_recipe *recipe, bool is_at_end,
+					  struct gp_tensor *tensor)
 {
 	const __u64 allocation = sizeof("MemoryAllocation") - 1;
 	const __u64 deallocation = sizeof("MemoryDeallocation") - 1;
-	__u64 *registers = arguments->registers, length = registers[1];
-	/* The out-of-memory error has no address. */
-	__u32 first = recipe->op == GP_OP_OUT_OF_MEMORY ? 0 : 1;
+	__u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx), third = PT_REGS_PARM3(ctx);
+	__u64 fourth = PT_REGS_PARM4(ctx), device = PT_REGS_PARM5(ctx);
 
-	if (recipe->device.place != GP_PLACE_NONE) {
-		block->address = first ? registers[0] : 0;
-		block->bytes = registers[first];
-		block->allocated = registers[first + 1];
-		block->held = registers[first + 2];
-		block->device = registers[first + 3] >> 8 & 0xff;
-		return true;
+	/* The out-of-memory error has no address. */
+	if (is_at_end) {
+		device = fourth;
+		fourth = third;
+		third = second;
+		second = first;
+		first = 0;
 	}
-	block->address = registers[3];
-	block->bytes = registers[5];
-	block->allocated = block->held = 0;
-	block->device = GP_ANY_DEVICE;
-	if (length == deallocation)
-		block->bytes = -block->bytes;
-	return length == allocation || length == deallocation;
+	if (recipe->device.place != GP_PLACE_NONE) {
+		tensor->address = first;
+		tensor->bytes = second;
+		tensor->allocated = third;
+		tensor->held = fourth;
+		tensor->device = device >> 8 & 0xff;
+		return (device & 0xff) == GP_TORCH_CUDA;
+	}
+	tensor->address = fourth;
+	tensor->bytes = GP_SIXTH_ARGUMENT(ctx);
+	tensor->allocated = tensor->held = 0;
+	tensor->device = GP_ANY_DEVICE;
+	if (second == deallocation)
+		tensor->bytes = -tensor->bytes;
+	return second == allocation || second == deallocation;
 }
 
 /* Sends an allocation, free or out-of-memory error, the last with a wake-up. */
-__noinline int gp_send_tensor(struct gp_thread *thread, __u32 row, __u32 tid, __u64 stack)
+static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 {
-	bool is_at_end = recipes[row & (GP_MAX_ROWS - 1)].op == GP_OP_OUT_OF_MEMORY;
-	struct gp_tensor *tensor;
-	struct gp_block *block;
-	__u64 unread;
+	__u32 row = cookie & (GP_MAX_ROWS - 1);
+	const volatile struct gp_recipe *recipe = &recipes[row];
+	bool is_at_end = recipe->op == GP_OP_OUT_OF_MEMORY;
+	struct gp_tensor tensor = {.type = GP_RECORD_TENSOR, .row = row}, *record;
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), unread;
+	struct gp_thread *thread;
 
-	if (!thread)
-		return 0;
-	block = &thread->block;
+	if (!take_tensors || !gp_read_block(ctx, recipe, is_at_end, &tensor))
+		return;
+	tensor.tgid = pid_tgid >> 32;
+	tensor.tid = (__u32)pid_tgid;
+	thread = gp_thread_of(pid_tgid);
+	if (!thread) {
+		if (gp_is_target(tensor.tgid))
+			gp_count(tensors);
+		return;
+	}
+	thread->block = tensor.address;
+	if (stack_mode != GP_STACKS_OFF && tensor.bytes >= 0)
+		tensor.stack = gp_take_stack(ctx, PT_REGS_SP(ctx), thread, tensor.tid);
 	if (!thread->announced)
 		gp_announce(thread);
-	unread = gp_unread(memory_ring);
-	tensor = gp_reserve_tensor(struct gp_tensor, unread);
-	if (!tensor) {
+	unread = gp_unread_by(thread, sizeof(tensor));
+	record = gp_reserve_tensor(struct gp_tensor, unread);
+	if (!record) {
 		gp_count(tensors);
-		return 0;
+		return;
 	}
-	tensor->type = GP_RECORD_TENSOR;
-	tensor->row = row;
-	tensor->device = block->device;
-	tensor->reserved = 0;
-	tensor->tgid = thread->tgid;
-	tensor->tid = tid;
-	tensor->time_ns = bpf_ktime_get_ns();
-	tensor->address = block->address;
-	tensor->bytes = block->bytes;
-	tensor->allocated = block->allocated;
-	tensor->held = block->held;
-	tensor->stack = stack;
-	bpf_ringbuf_submit(tensor, is_at_end ? gp_wake_now(GP_RING_MEMORY)
+	tensor.time_ns = bpf_ktime_get_ns();
+	*record = tensor;
+	bpf_ringbuf_submit(record, is_at_end ? gp_wake_now(GP_RING_MEMORY)
 					     : gp_wake_flags(GP_RING_MEMORY, unread));
-	return 0;
-}
-
-/* Stores the event until it is sent, or sends it at once if no call stack is needed.
- * True if it was sent. */
-static __always_inline bool gp_is_done_with_tensor(struct gp_arguments *arguments,
-						   const volatile struct gp_recipe *recipe,
-						   struct gp_thread *thread, __u32 row, __u32 tid)
-{
-	if (!gp_read_block(arguments, recipe, &thread->block))
-		return true;
-	if (stack_mode != GP_STACKS_OFF && thread->block.bytes >= 0)
-		return false;
-	gp_send_tensor(thread, row, tid, 0);
-	return true;
 }
 
 /* `pytorch:malloc`: address, device, requested bytes, stream. It follows the tensor on
@@ -114,13 +99,13 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	long bytes = 0, stream = 0;
 	__u64 unread;
 
-	if (!thread || !thread->block.address)
+	if (!thread || !thread->block)
 		return;
 	if (bpf_usdt_arg(ctx, 2, &bytes) || bpf_usdt_arg(ctx, 3, &stream)) {
 		gp_count(tensors);
 		return;
 	}
-	unread = gp_unread(memory_ring);
+	unread = gp_unread_by(thread, sizeof(*request));
 	request = gp_reserve_tensor(struct gp_request, unread);
 	if (!request) {
 		gp_count(tensors);
@@ -129,7 +114,7 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	request->type = GP_RECORD_REQUEST;
 	request->reserved = 0;
 	request->tgid = thread->tgid;
-	request->address = thread->block.address;
+	request->address = thread->block;
 	request->bytes = bytes;
 	request->stream = stream;
 	bpf_ringbuf_submit(request, gp_wake_flags(GP_RING_MEMORY, unread));

@@ -137,12 +137,11 @@ impl Probe {
                 }
                 continue;
             }
-            let has_session = matches!(purpose, Purpose::Calls | Purpose::Tensors);
             let opts = UprobeMultiOpts {
                 offsets: points.iter().map(|p| p.offset as usize).collect(),
                 cookies: points.iter().map(|p| p.cookie).collect(),
                 retprobe,
-                session: has_session && self.kind == AttachKind::Session,
+                session: purpose == Purpose::Calls && self.kind == AttachKind::Session,
                 ..Default::default()
             };
             links.push(program.attach_uprobe_multi_with_opts(pid, path, "", opts)?);
@@ -167,7 +166,8 @@ impl Probe {
             Purpose::Calls if self.kind != AttachKind::Session => {
                 return vec![(on_return, true), (entry, false)];
             }
-            Purpose::Calls | Purpose::Tensors => entry,
+            Purpose::Calls => entry,
+            Purpose::Tensors => of_kind(&progs.tensor_multi, &progs.tensor_perf),
             Purpose::Batches => of_kind(&progs.batch_multi, &progs.batch_perf),
             Purpose::CodeDealloc => of_kind(&progs.code_gone_multi, &progs.code_gone_perf),
             Purpose::Rendezvous => of_kind(&progs.rendezvous_multi, &progs.rendezvous_perf),

@@ -75,7 +75,6 @@ fn select_maps(maps: &mut OpenGpuprobeMaps<'_>, settings: &LoadSettings) -> Resu
         (&mut maps.walks, stacks),
         (&mut maps.sent_walks, stacks),
         (&mut maps.pythons, python),
-        (&mut maps.python_walks, python),
         (&mut maps.known_python, python),
         (&mut maps.sent_python, python),
         (&mut maps.sent_copies, learns),
@@ -105,6 +104,7 @@ fn select_programs(open: &mut OpenGpuprobeSkel<'_>, settings: &LoadSettings, kin
             ("batch", _) => settings.modes.activity,
             ("code_gone", _) => settings.python,
             ("tensor", "request") => settings.requests,
+            ("tensor", _) => settings.tensors,
             ("task", "fork") => settings.follow_children,
             _ => true,
         };

@@ -307,7 +307,7 @@ pub const PYTHON_NAME_BYTES: usize = 512;
 pub const PYTHON_FILE_BYTES: usize = 1024;
 
 /// Exclusive upper limit of the bytes below a frame that are read with it.
-pub const PYTHON_TOGETHER: u16 = 1024;
+pub const PYTHON_TOGETHER: u16 = 4096;
 /// gp_python: offset of a member that this version does not have.
 pub const PYTHON_NONE: u16 = 0xffff;
 
