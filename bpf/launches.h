@@ -224,16 +224,27 @@ static __always_inline void gp_read_shape(struct gp_arguments *arguments, __u8 s
 	}
 }
 
-/* Creates the entry for `key` and sends its name to user space. */
+/* Creates the entry for `key` and sends its name to user space; NULL if the process is not traced.
+ */
 static __always_inline struct gp_launch_count *
-gp_first_launch(struct gp_arguments *arguments, const volatile struct gp_recipe *recipe,
-		struct gp_process *process, struct gp_launch_key *key)
+gp_first_launch(struct gp_arguments *arguments, const volatile struct gp_recipe *recipe, __u32 tgid,
+		struct gp_launch_key *key)
 {
+	struct gp_process *process = gp_find_process(tgid);
 	struct gp_launch_count none = {};
 	struct gp_launch_count *count;
 	struct gp_shape shape = {};
 	__u64 name = 0;
 
+	if (!process) {
+		if (!gp_is_target(tgid))
+			return NULL;
+		process = gp_process_of(tgid);
+	}
+	if (!process) {
+		gp_count(launches);
+		return NULL;
+	}
 	/* Of two threads that get here at once, only one creates the entry. */
 	if (!bpf_map_update_elem(&launches, key, &none, BPF_NOEXIST)) {
 		gp_announce_process(process);
@@ -256,30 +267,23 @@ static __always_inline __u32 gp_count_launch(struct gp_arguments *arguments, __u
 	struct gp_launch_count *count;
 	struct gp_process *process;
 	struct gp_launch_key key;
-	bool captured;
+	bool captured = false;
 
 	/* Without counting, the map does not exist. */
 	if (!count_launches)
 		return 0;
-	process = gp_find_process(tgid);
-	if (!process) {
-		if (!gp_is_target(tgid))
-			return 0;
-		process = gp_process_of(tgid);
-	}
-	if (!process) {
-		gp_count(launches);
-		return 0;
-	}
 	key.handle = gp_value_of(arguments, &recipe->address);
-	key.process = process->id;
+	key.process = gp_process_id();
 	key.row = row;
-	key.epoch = process->epoch;
-	captured = process->captures &&
-		   gp_capture_of(process, gp_value_of(arguments, &recipe->stream));
+	key.epoch = 0;
+	process = open_captures || unloaders ? gp_find_process(tgid) : NULL;
+	if (process) {
+		key.epoch = process->epoch;
+		captured = gp_capture_of(process, gp_value_of(arguments, &recipe->stream));
+	}
 	count = bpf_map_lookup_elem(&launches, &key);
 	if (!count)
-		count = gp_first_launch(arguments, recipe, process, &key);
+		count = gp_first_launch(arguments, recipe, tgid, &key);
 	/* Atomic although per CPU: the thread may be preempted in between. */
 	if (count && captured)
 		__sync_fetch_and_add(&count->captured, 1);

@@ -119,6 +119,8 @@ __u32 wake_pending[GP_RING_CONTROL]; /* by enum gp_ring */
 /* Number of open stream captures of all processes: without any, which is the rule, no
  * process is looked up for its own. */
 __u32 open_captures;
+/* Number of processes that have unloaded modules, likewise. */
+__u32 unloaders;
 /* User space is shutting down: stop no process, since nothing would resume it. */
 __u32 ending;
 /* Number of stack copies sent, less those that copies_since_ns has paid for. */

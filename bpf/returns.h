@@ -198,7 +198,7 @@ __noinline int gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame
 	else if (op == GP_OP_CAPTURE_BEGIN)
 		gp_begin_capture(process, frame->stream);
 	else if (op == GP_OP_MODULE_UNLOAD)
-		process->epoch++;
+		__sync_fetch_and_add(&unloaders, !process->epoch++);
 	else if (count_launches)
 		gp_send_looked_up_name(process, frame);
 	return 0;

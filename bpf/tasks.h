@@ -23,6 +23,7 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	if (process) {
 		gp_send_task(type, process->id, (__u64)task, 0);
 		__sync_fetch_and_add(&open_captures, -process->captures);
+		__sync_fetch_and_add(&unloaders, -!!process->epoch);
 		bpf_map_delete_elem(&processes, &tgid);
 	}
 	bpf_map_delete_elem(&loaders, &tgid);

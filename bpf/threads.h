@@ -13,6 +13,17 @@ static __always_inline struct gp_process *gp_find_process(__u32 tgid)
 	return bpf_map_lookup_elem(&processes, &tgid);
 }
 
+/* The id of the current process: unique among live ones, and almost certainly among successive
+ * processes and programs with the same PID. Without a look at a map. */
+static __always_inline __u32 gp_process_id(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 begun = task->group_leader->start_boottime + task->self_exec_id;
+
+	begun *= (__u64)GP_MIX_HIGH << 32 | GP_MIX_LOW;
+	return task->tgid << GP_PROCESS_PID_SHIFT | begun >> (64 - GP_PROCESS_PID_SHIFT);
+}
+
 static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 {
 	struct gp_process *process = gp_find_process(tgid);
@@ -20,10 +31,7 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 
 	if (process)
 		return process;
-	/* Unique among live processes, and almost certainly among successive processes
-	 * with the same PID. */
-	fresh.id = tgid << GP_PROCESS_PID_SHIFT |
-		   (bpf_ktime_get_ns() >> 16 & ((1 << GP_PROCESS_PID_SHIFT) - 1));
+	fresh.id = gp_process_id();
 	return gp_get_or_insert(&processes, &tgid, &fresh);
 }
 

@@ -116,6 +116,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	unsigned in_execve : 1;
+	__u64 self_exec_id;
 	__u64 start_boottime;
 	struct task_struct *group_leader;
 	struct signal_struct *signal;
