@@ -1,7 +1,11 @@
 //! Settings of the BPF object, and the maps and programs to load.
 
-use anyhow::{Context, Result};
+use std::os::fd::AsFd;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
 use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::{MapCore, MapHandle, MapType, libbpf_sys};
 
 use super::kind::AttachKind;
 use super::load::LoadSettings;
@@ -24,6 +28,12 @@ pub(super) fn configure(
             .with_context(|| format!("cannot resize the map {name}"))?;
     }
     select_maps(&mut open.maps, settings)?;
+    if !kind.is_one_by_one() {
+        // Linux 6.6 or newer: earlier ones warn of maps that allocate in probes before 6.1.
+        for map in [&mut open.maps.walks, &mut open.maps.python_walks] {
+            map.set_map_flags(libbpf_sys::BPF_F_NO_PREALLOC)?;
+        }
+    }
     select_programs(open, settings, kind);
     let maps = &mut open.maps;
     // Half of the size of each ring: of the rest, a process gets half.
@@ -47,6 +57,56 @@ pub(super) fn configure(
         *row = recipe(function);
     }
     fill(rodata, settings);
+    Ok(())
+}
+
+/// Creates the maps for which the kernel clears much memory, on a thread while `work` is done.
+pub(super) fn create_beside(
+    open: &mut OpenGpuprobeSkel<'_>,
+    work: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let maps = open.open_object().maps().filter(|map| {
+        let is_large = matches!(
+            map.map_type(),
+            MapType::RingBuf | MapType::Hash | MapType::LruHash | MapType::PercpuHash
+        );
+        is_large && map.autocreate()
+    });
+    let described = maps.map(|map| {
+        let sizes = [map.key_size(), map.value_size(), map.max_entries()];
+        (
+            map.name().to_owned(),
+            map.map_type(),
+            sizes,
+            map.map_flags(),
+        )
+    });
+    let described: Vec<_> = described.collect();
+    let create = || {
+        let created = described.iter().filter_map(|(name, of, sizes, flags)| {
+            let opts = libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+                map_flags: *flags,
+                ..Default::default()
+            };
+            let [key, value, entries] = *sizes;
+            // Where it fails, loading tries again and fails with the reason.
+            MapHandle::create(*of, Some(name), key, value, entries, &opts).ok()
+        });
+        created.collect::<Vec<_>>()
+    };
+    let created = thread::scope(|scope| {
+        let created = scope.spawn(create);
+        work()?;
+        let created = created.join();
+        created.map_err(|_| anyhow!("a thread that creates maps panicked"))
+    })?;
+    for mut map in open.open_object_mut().maps_mut() {
+        let is_it = |created: &&MapHandle| created.name() == map.name();
+        if let Some(created) = created.iter().find(is_it) {
+            map.reuse_fd(created.as_fd())?;
+        }
+    }
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! Loading the BPF programs with the best supported kind of attachment.
 
-use super::configure::configure;
+use super::configure::{configure, create_beside};
 use std::fs::File;
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU32;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,11 +13,13 @@ use anyhow::{Context, Result, bail};
 use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapType, OpenObject, ProgramType, libbpf_sys};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use zerocopy::FromZeros;
 
 use super::attach::{self, ProbePoint, Purpose};
+use super::btf::{self, Wanted};
 use super::kind::{self, AttachKind};
-use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, types};
+use super::skeleton::{self, GpuprobeSkel, GpuprobeSkelBuilder, types};
 use crate::probe::StackMode;
 use gpuprobe_cuda::{Modes, table};
 use gpuprobe_model::abi::RawCode;
@@ -107,10 +111,19 @@ impl Probe {
         // The skeleton borrows its object for its whole life, which is that of the program.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = GpuprobeSkelBuilder::default()
-            .open(object)
-            .context("cannot open the BPF object")?;
+        // Written once the object, which names it, says what is wanted.
+        let mut types = File::from(memfd_create(c"btf", MFdFlags::MFD_CLOEXEC)?);
+        let mut builder = GpuprobeSkelBuilder::default();
+        let path = format!("/proc/self/fd/{}", types.as_raw_fd());
+        builder.obj_builder.btf_custom_path(path)?;
+        let mut open = builder.open(object).context("cannot open the BPF object")?;
         configure(&mut open, settings, kind)?;
+        let wanted = Wanted::of(&skeleton::types_of(&open)?);
+        create_beside(&mut open, || {
+            let kernel = std::fs::read(KERNEL_BTF).context("cannot read the kernel's BTF")?;
+            let reduced = btf::reduced(&kernel, &wanted);
+            Ok(types.write_all(&reduced.unwrap_or(kernel))?)
+        })?;
         let mut skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;

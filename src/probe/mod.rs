@@ -2,6 +2,7 @@
 
 pub mod arm64;
 pub mod attach;
+mod btf;
 mod configure;
 mod control;
 pub mod kind;

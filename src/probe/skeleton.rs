@@ -5,6 +5,18 @@
 
 include!(concat!(env!("OUT_DIR"), "/gpuprobe.skel.rs"));
 
+/// BTF of the programs.
+pub(super) fn types_of<'a>(
+    open: &'a OpenGpuprobeSkel<'_>,
+) -> anyhow::Result<libbpf_rs::btf::Btf<'a>> {
+    use libbpf_rs::AsRawLibbpf;
+    use libbpf_rs::skel::OpenSkel;
+    let object = open.open_object().as_libbpf_object();
+    // SAFETY: libbpf's object is that of the skeleton, which is borrowed as long.
+    let types = libbpf_rs::btf::Btf::from_bpf_object(unsafe { object.as_ref() })?;
+    anyhow::Context::context(types, "the BPF object has no BTF")
+}
+
 #[cfg(test)]
 mod tests {
     use object::{Object, ObjectSection, SectionKind};
