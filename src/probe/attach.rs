@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -197,7 +198,8 @@ impl Probe {
     /// The processes to restrict the probes to, -1 for none, if the kernel can and they are few; the
     /// self-test restricts them to this process to find out.
     fn only_in(&self, pids: &[i32]) -> Vec<i32> {
-        let can = self.filters_processes || *pids == [std::process::id().cast_signed()];
+        let can = self.filters_processes.load(Ordering::Relaxed)
+            || *pids == [std::process::id().cast_signed()];
         // Each has its own links, which are attached and detached one after the other for perf events.
         let most = if self.kind.is_one_by_one() {
             1

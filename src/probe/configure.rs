@@ -1,11 +1,10 @@
 //! Settings of the BPF object, and the maps and programs to load.
 
-use std::os::fd::AsFd;
-use std::thread;
+use std::ffi::OsString;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use libbpf_rs::skel::OpenSkel;
-use libbpf_rs::{MapCore, MapHandle, MapType, libbpf_sys};
+use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 
 use super::kind::AttachKind;
 use super::load::LoadSettings;
@@ -60,54 +59,51 @@ pub(super) fn configure(
     Ok(())
 }
 
-/// Creates the maps for which the kernel clears much memory, on a thread while `work` is done.
-pub(super) fn create_beside(
-    open: &mut OpenGpuprobeSkel<'_>,
-    work: impl FnOnce() -> Result<()>,
-) -> Result<()> {
-    let maps = open.open_object().maps().filter(|map| {
-        let is_large = matches!(
-            map.map_type(),
-            MapType::RingBuf | MapType::Hash | MapType::LruHash | MapType::PercpuHash
-        );
-        is_large && map.autocreate()
-    });
-    let described = maps.map(|map| {
-        let sizes = [map.key_size(), map.value_size(), map.max_entries()];
-        (
-            map.name().to_owned(),
-            map.map_type(),
-            sizes,
-            map.map_flags(),
-        )
-    });
-    let described: Vec<_> = described.collect();
-    let create = || {
-        let created = described.iter().filter_map(|(name, of, sizes, flags)| {
-            let opts = libbpf_sys::bpf_map_create_opts {
-                sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
-                map_flags: *flags,
-                ..Default::default()
-            };
-            let [key, value, entries] = *sizes;
-            // Where it fails, loading tries again and fails with the reason.
-            MapHandle::create(*of, Some(name), key, value, entries, &opts).ok()
-        });
-        created.collect::<Vec<_>>()
-    };
-    let created = thread::scope(|scope| {
-        let created = scope.spawn(create);
-        work()?;
-        let created = created.join();
-        created.map_err(|_| anyhow!("a thread that creates maps panicked"))
-    })?;
-    for mut map in open.open_object_mut().maps_mut() {
-        let is_it = |created: &&MapHandle| created.name() == map.name();
-        if let Some(created) = created.iter().find(is_it) {
-            map.reuse_fd(created.as_fd())?;
+/// A map for which the kernel may clear much memory.
+pub(super) struct LargeMap {
+    name: OsString,
+    of: MapType,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+}
+
+impl LargeMap {
+    /// Those of an object, which has small ones instead.
+    pub(super) fn all(open: &mut OpenGpuprobeSkel<'_>) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for mut map in open.open_object_mut().maps_mut() {
+            let is_large = matches!(
+                map.map_type(),
+                MapType::RingBuf | MapType::Hash | MapType::LruHash | MapType::PercpuHash
+            );
+            if is_large && map.autocreate() {
+                all.push(Self {
+                    name: map.name().to_owned(),
+                    of: map.map_type(),
+                    key_size: map.key_size(),
+                    value_size: map.value_size(),
+                    max_entries: map.max_entries(),
+                    flags: map.map_flags(),
+                });
+                map.set_max_entries(1)?;
+            }
         }
+        Ok(all)
     }
-    Ok(())
+
+    pub(super) fn create(&self) -> Result<MapHandle> {
+        let opts = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+            map_flags: self.flags,
+            ..Default::default()
+        };
+        let (sizes, entries) = ((self.key_size, self.value_size), self.max_entries);
+        let created =
+            MapHandle::create(self.of, Some(&self.name), sizes.0, sizes.1, entries, &opts);
+        created.with_context(|| format!("the kernel rejected the BPF map {:?}", self.name))
+    }
 }
 
 fn fill(rodata: &mut Rodata, settings: &LoadSettings) {

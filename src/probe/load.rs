@@ -1,15 +1,18 @@
 //! Loading the BPF programs with the best supported kind of attachment.
 
-use super::configure::{configure, create_beside};
+use super::configure::{LargeMap, configure};
 use std::fs::File;
 use std::io::Write;
+use std::iter;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapType, OpenObject, ProgramType, libbpf_sys};
@@ -61,30 +64,50 @@ pub struct Probe {
     pub(super) stacks: StackMode,
     pub(super) batches: bool,
     /// Links of the whole session.
-    kept: Vec<Link>,
+    kept: Mutex<Vec<Link>>,
     /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
     /// the programs check the process.
-    pub(super) filters_processes: bool,
+    pub(super) filters_processes: AtomicBool,
     /// The globals of the programs: memory of the skeleton, so nobody else keeps them.
     globals: Mutex<&'static mut types::bss>,
     pub(super) skeleton: GpuprobeSkel<'static>,
 }
 
 impl Probe {
-    /// Loads the programs with the best kind of attachment that the self-test finds working.
+    /// Loads the programs with the best kind of attachment that the self-test finds working. `start` is called while
+    /// they are loaded, `begin` with what that returned before the self-test, which waits for the kernel.
     ///
     /// # Errors
     /// Returns an error with the kernel's reason, and what to do about it if known.
-    pub fn load(settings: &LoadSettings) -> Result<Self> {
+    pub fn load<S, B>(
+        settings: &LoadSettings,
+        start: impl FnOnce() -> S,
+        begin: impl Fn(&Arc<Self>, &S) -> Result<B>,
+    ) -> Result<(Arc<Self>, S, B)> {
         let kinds = settings.kind.as_ref().map(std::slice::from_ref);
         let kinds = kinds.unwrap_or(&AttachKind::ALL);
         if !has_btf() {
             bail!("cannot load BPF programs: {NO_BTF}");
         }
         let mut reasons = Vec::new();
+        let (mut start, mut started) = (Some(start), None);
         for &kind in kinds {
-            match Self::load_kind(settings, kind) {
-                Ok(probe) => return Ok(probe),
+            let loaded = thread::scope(|scope| {
+                let (maps, created) = mpsc::channel();
+                let loaded = scope.spawn(move || Self::load_kind(settings, kind, maps));
+                let _ = created.recv();
+                started = started.take().or_else(|| start.take().map(|start| start()));
+                loaded.join().map_err(|_| anyhow!("a thread panicked"))?
+            });
+            // On this thread: Linux 6.6 to 6.9 filter by thread id.
+            let loaded = loaded.and_then(|probe| {
+                let started = started.take().context("nothing was started")?;
+                let begun = begin(&probe, &started)?;
+                probe.self_test()?;
+                Ok((probe, started, begun))
+            });
+            match loaded {
+                Ok(loaded) => return Ok(loaded),
                 Err(error) => {
                     let failed = format!("{kind} failed: {error:#}");
                     tracing::debug!("{failed}");
@@ -107,7 +130,12 @@ impl Probe {
         }
     }
 
-    fn load_kind(settings: &LoadSettings, kind: AttachKind) -> Result<Self> {
+    /// Drops `maps_are_made` once only programs are left to load, which keeps one processor busy.
+    fn load_kind(
+        settings: &LoadSettings,
+        kind: AttachKind,
+        maps_are_made: mpsc::Sender<()>,
+    ) -> Result<Arc<Self>> {
         // The skeleton borrows its object for its whole life, which is that of the program.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
@@ -119,32 +147,50 @@ impl Probe {
         let mut open = builder.open(object).context("cannot open the BPF object")?;
         configure(&mut open, settings, kind)?;
         let wanted = Wanted::of(&skeleton::types_of(&open)?);
-        create_beside(&mut open, || {
+        let maps = LargeMap::all(&mut open)?;
+        let maps = Mutex::new(maps.into_iter());
+        let create = || {
+            let next = || maps.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let created = iter::from_fn(|| next().map(|map| map.create()));
+            created.collect::<Result<Vec<_>>>()
+        };
+        let created = thread::scope(|scope| {
+            let beside = scope.spawn(create);
             let kernel = std::fs::read(KERNEL_BTF).context("cannot read the kernel's BTF")?;
             let reduced = btf::reduced(&kernel, &wanted);
-            Ok(types.write_all(&reduced.unwrap_or(kernel))?)
+            types.write_all(&reduced.unwrap_or(kernel))?;
+            skeleton::prepare(&mut open).context("the kernel rejected the BPF maps")?;
+            let mut created = create()?;
+            created.extend(beside.join().map_err(|_| anyhow!("a thread panicked"))??);
+            Ok::<_, Error>(created)
         })?;
+        skeleton::replace_maps(&mut open, &created)?;
+        drop(maps_are_made);
         let mut skeleton = open
             .load()
             .context("the kernel rejected the BPF programs")?;
         let bss = skeleton.maps.bss_data.take();
-        let mut probe = Self {
+        let probe = Self {
             kind,
             stacks: settings.stacks,
             batches: settings.modes.activity,
-            kept: Vec::new(),
-            filters_processes: false,
+            kept: Mutex::default(),
+            filters_processes: AtomicBool::new(false),
             globals: Mutex::new(bss.context("the BPF object has no mapped globals")?),
             skeleton,
         };
         // Entry 0 is for processes without an entry: no address is code.
         probe.enter_code(0, &RawCode::new_zeroed())?;
-        probe.kept = probe.attach_tasks(settings.follow_children)?;
-        probe.self_test()?;
-        Ok(probe)
+        probe.keep(probe.attach_tasks(settings.follow_children)?);
+        Ok(Arc::new(probe))
     }
 
-    fn self_test(&mut self) -> Result<()> {
+    fn keep(&self, links: Vec<Link>) {
+        let kept = self.kept.lock();
+        kept.unwrap_or_else(PoisonError::into_inner).extend(links);
+    }
+
+    fn self_test(&self) -> Result<()> {
         let point = ProbePoint {
             offset: attach::own_file_offset(kind::gpuprobe_self_test as *const () as u64)?,
             cookie: u64::from(table::SELF_TEST_ROW),
@@ -152,15 +198,16 @@ impl Probe {
         let (executable, own_pid) = (File::open("/proc/self/exe")?, std::process::id());
         let own_pid = [own_pid.cast_signed()];
         let links = self.attach(Purpose::Calls, &executable, &[point], &own_pid)?;
-        self.kept.extend(links);
+        self.keep(links);
         kind::gpuprobe_self_test();
         self.check_recorded()?;
         // Linux 6.6 to 6.9 filter by thread id: only the main thread of the process passes.
         self.bss().selftest_seen = 0;
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(|| kind::gpuprobe_self_test());
         });
-        self.filters_processes = self.check_recorded().is_ok();
+        let is_filtered = self.check_recorded().is_ok();
+        self.filters_processes.store(is_filtered, Ordering::Relaxed);
         Ok(())
     }
 

@@ -3,9 +3,11 @@
 //! round for a while.
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::iter;
 use std::mem::take;
 use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc;
@@ -15,10 +17,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys::{ring__avail_data_size, ring_buffer__ring};
-use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapInfo, RingBuffer, RingBufferBuilder};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
+use nix::sys::mman::{MmapAdvise, madvise};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc as rounds;
@@ -30,6 +33,7 @@ use super::load::Probe;
 use gpuprobe_model::abi::{RawImage, RawNotice, RawStack, record};
 use gpuprobe_model::clock;
 use gpuprobe_os::privileges;
+use gpuprobe_os::proc::Mappings;
 
 /// Rings that the thread empties, in the order in which their records are applied.
 const RINGS: usize = 4;
@@ -352,6 +356,7 @@ impl RingReader {
                 *ring = Some(OneRing::open(map, index == STACKS)?);
             }
         }
+        keep_from_children();
         Ok(Self {
             rings,
             epoll,
@@ -433,6 +438,21 @@ impl RingReader {
     }
 }
 
+/// A fork does not copy the page tables of mapped maps, which takes milliseconds.
+#[allow(unsafe_code)]
+fn keep_from_children() {
+    let mappings = Mappings::of(std::process::id());
+    let mappings = mappings.iter().flat_map(Mappings::iter);
+    // Of the kernel's own files, which have no path.
+    for map in mappings.filter(|map| map.inode != 0 && map.path().is_none()) {
+        if let Some(start) = NonNull::new(map.start as *mut c_void) {
+            let advice = MmapAdvise::MADV_DONTFORK;
+            // SAFETY: the memory stays as it is; children run other programs at once, and use none of it.
+            let _ = unsafe { madvise(start, (map.end - map.start) as usize, advice) };
+        }
+    }
+}
+
 /// A ring, and what was read of it.
 struct OneRing {
     buffer: RingBuffer<'static>,
@@ -445,7 +465,7 @@ struct OneRing {
 impl OneRing {
     fn open(map: &MapHandle, is_stacks: bool) -> Result<Self> {
         let records = Rc::<RefCell<Vec<u8>>>::default();
-        let max_bytes = map.max_entries() as usize;
+        let max_bytes = MapInfo::new(map.as_fd())?.info.max_entries as usize;
         let into = Rc::clone(&records);
         let mut builder = RingBufferBuilder::new();
         builder.add(map, move |bytes| {

@@ -1,20 +1,53 @@
 //! The skeleton that libbpf-cargo generated from `bpf/gpuprobe.bpf.c`.
 
-#![allow(unsafe_code, missing_docs, unreachable_pub, unused_qualifications)]
+#![allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    unused_imports,
+    unused_qualifications
+)]
 #![allow(clippy::all, clippy::pedantic, clippy::restriction)]
+
+use anyhow::{Context, Result};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, libbpf_sys};
+use nix::fcntl::OFlag;
+use nix::unistd::dup3_raw;
 
 include!(concat!(env!("OUT_DIR"), "/gpuprobe.skel.rs"));
 
 /// BTF of the programs.
-pub(super) fn types_of<'a>(
-    open: &'a OpenGpuprobeSkel<'_>,
-) -> anyhow::Result<libbpf_rs::btf::Btf<'a>> {
-    use libbpf_rs::AsRawLibbpf;
-    use libbpf_rs::skel::OpenSkel;
+pub(super) fn types_of<'a>(open: &'a OpenGpuprobeSkel<'_>) -> Result<Btf<'a>> {
     let object = open.open_object().as_libbpf_object();
     // SAFETY: libbpf's object is that of the skeleton, which is borrowed as long.
-    let types = libbpf_rs::btf::Btf::from_bpf_object(unsafe { object.as_ref() })?;
-    anyhow::Context::context(types, "the BPF object has no BTF")
+    let types = Btf::from_bpf_object(unsafe { object.as_ref() })?;
+    types.context("the BPF object has no BTF")
+}
+
+/// Does all that comes before the programs are loaded.
+pub(super) fn prepare(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
+    let object = open.open_object_mut().as_libbpf_object();
+    // SAFETY: libbpf's object is that of the skeleton.
+    match unsafe { libbpf_sys::bpf_object__prepare(object.as_ptr()) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(-error).into()),
+    }
+}
+
+/// Puts these maps in the place of those with the same names, of which libbpf knows the descriptors.
+pub(super) fn replace_maps(open: &mut OpenGpuprobeSkel<'_>, maps: &[MapHandle]) -> Result<()> {
+    for replaced in open.open_object_mut().maps_mut() {
+        if let Some(map) = maps.iter().find(|map| map.name() == replaced.name()) {
+            // SAFETY: libbpf's map is that of the skeleton, and its descriptor remains libbpf's.
+            unsafe {
+                let place = libbpf_sys::bpf_map__fd(replaced.as_libbpf_object().as_ptr());
+                std::mem::forget(dup3_raw(map, place, OFlag::O_CLOEXEC)?);
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

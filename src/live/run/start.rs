@@ -44,11 +44,6 @@ impl<'a> Run<'a> {
         let gate = config.gate.as_ref().map(Gate::open).transpose()?;
         let processes = processes(&config.target)?;
         let served = config.serve.as_ref().map(Served::start).transpose()?;
-        // The helpers start while the BPF programs are loaded.
-        let (files, memory) = (
-            FileReader::new(HelperHost::Process),
-            ProcessReader::new(HelperHost::Process),
-        );
         let clock = WallClock::now();
         let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
@@ -61,30 +56,39 @@ impl<'a> Run<'a> {
         let is_recording = recorder.is_recording();
         let attach = || -> Result<_> {
             arm64::permit(std::env::consts::ARCH, config.advanced.allow_arm64)?;
-            let probe = Arc::new(Probe::load(&load_settings(config))?);
-            let start = || {
-                let helpers = (files.clone(), memory.clone());
-                StackState::start(is_recording, config.python, helpers, &probe, orders.clone())
+            let helpers = || {
+                let files = FileReader::new(HelperHost::Process);
+                (files, ProcessReader::new(HelperHost::Process))
             };
-            let stacks = (config.stacks != StackMode::Off).then(start).transpose()?;
-            let tasks = stacks
-                .as_ref()
-                .map(|stacks: &StackState| stacks.tasks.clone());
-            let (helpers, orders) = ((files.clone(), memory.clone()), (orders, receiver));
-            let (loaded, told) = (Arc::clone(&probe), tasks.clone());
-            let tracer = Tracer::start(config, loaded, &processes, helpers, orders, told)?;
+            // The rings are mapped while the self-test waits.
+            let begin = |probe: &Arc<Probe>, helpers: &(FileReader, ProcessReader)| {
+                let (helpers, orders) = (helpers.clone(), orders.clone());
+                let start =
+                    || StackState::start(is_recording, config.python, helpers, probe, orders);
+                let stacks = (config.stacks != StackMode::Off).then(start).transpose()?;
+                let tasks = stacks.as_ref().map(|stacks| stacks.tasks.clone());
+                let last_ns = tasks.as_ref().map(|tasks| Arc::clone(&tasks.last_ns));
+                let take = move |records: Arc<Records>| {
+                    if let Some(tasks) = &tasks {
+                        tasks.send(move |thread| thread.take(&records));
+                    }
+                };
+                let rings = probe.rings((Box::new(take), last_ns.unwrap_or_default()))?;
+                Ok((rings, stacks))
+            };
+            let loaded = Probe::load(&load_settings(config), helpers, begin)?;
+            let (probe, helpers, (rings, stacks)) = loaded;
+            let tasks = stacks.as_ref().map(|stacks| stacks.tasks.clone());
+            let read = helpers.clone();
+            let orders = (orders.clone(), receiver);
+            let loaded = Arc::clone(&probe);
+            let tracer = Tracer::start(config, loaded, &processes, read, orders, tasks)?;
             let collect = config.collect.as_ref();
             let collector = collect.map(|collect| Collector::start(collect, &probe));
-            let last_ns = tasks.as_ref().map(|tasks| Arc::clone(&tasks.last_ns));
-            let take = move |records: Arc<Records>| {
-                if let Some(tasks) = &tasks {
-                    tasks.send(move |thread| thread.take(&records));
-                }
-            };
-            let rings = probe.rings((Box::new(take), last_ns.unwrap_or_default()))?;
-            Ok((rings, collector.transpose()?, tracer, stacks))
+            Ok((rings, collector.transpose()?, tracer, stacks, helpers))
         };
-        let (rings, collector, tracer, stacks) = attach().inspect_err(|_| recorder.discard())?;
+        let attached = attach().inspect_err(|_| recorder.discard())?;
+        let (rings, collector, tracer, stacks, (files, memory)) = attached;
         let host_info = ProcFs::open(files, memory);
         let sink = sink(config, recorder, host_info, stacks);
         Ok(Self {
