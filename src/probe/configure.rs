@@ -27,12 +27,6 @@ pub(super) fn configure(
             .with_context(|| format!("cannot resize the map {name}"))?;
     }
     select_maps(&mut open.maps, settings)?;
-    if !kind.is_one_by_one() {
-        // Linux 6.6 or newer: earlier ones warn of maps that allocate in probes before 6.1.
-        for map in [&mut open.maps.walks, &mut open.maps.python_walks] {
-            map.set_map_flags(libbpf_sys::BPF_F_NO_PREALLOC)?;
-        }
-    }
     select_programs(open, settings, kind);
     let maps = &mut open.maps;
     // Half of the size of each ring: of the rest, a process gets half.
