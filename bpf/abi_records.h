@@ -135,6 +135,20 @@ struct gp_task {
 	char comm[GP_COMM_LEN]; /* padded with zeroes */
 };
 
+enum gp_hits_u64 {
+	/* Of the hits of a thread, each of this number is timed. A prime: the calls of a loop take
+	 * turns. */
+	GP_TIMED_EVERY = 61,
+};
+
+/* What hits of probes took, of a thread or of the ended threads of a process. */
+struct gp_cost {
+	__u64 untimed; /* hits since the last timed one */
+	__u64 timed;
+	__u64 timed_ns;
+	__u64 tensors; /* of a live thread: hits of a framework's hook */
+};
+
 /* Key of the launch counters: a kernel or graph of a process. */
 struct gp_launch_key {
 	__u64 handle;

@@ -155,16 +155,56 @@ static __always_inline void gp_take_call_stack(struct pt_regs *ctx,
 		thread->stack = stack;
 }
 
+/* Opens a call of a thread. Returns 1 if the return is not needed. */
+static __always_inline int gp_open_call(struct pt_regs *ctx, struct gp_arguments *arguments,
+					struct gp_thread *thread, __u32 row, __u32 counted,
+					__u32 tid)
+{
+	const volatile struct gp_recipe *recipe = &recipes[row];
+	__u64 sp = PT_REGS_SP(ctx);
+	__u32 op = recipe->op;
+	struct gp_frame *frame;
+
+	if (thread->depth)
+		gp_drop_stale(thread, sp, row);
+	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
+		return 1;
+	if (thread->depth >= GP_MAX_FRAMES)
+		goto lost;
+	frame = gp_frame_at(thread, thread->depth);
+	frame->sp = sp;
+	frame->row = row;
+	frame->op = op;
+	frame->captured = counted & 1;
+	frame->epoch = counted >> 16;
+	if (!gp_fill_frame(arguments, recipe, frame, thread))
+		goto lost;
+	/* Graphs are built of thousands of nodes that do not concern memory. */
+	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_ALLOCATES &&
+	    (__u32)frame->size != GP_NODE_FREES)
+		return 1;
+	gp_take_call_stack(ctx, recipe, frame, thread, tid);
+	/* Last: what is above is not the call's. */
+	if (call_durations || op != GP_OP_ALLOCATE)
+		frame->start_ns = bpf_ktime_get_ns();
+	thread->depth++;
+	return 0;
+lost:
+	if (!gp_count_lost_call(op, GP_LOSS(nesting)))
+		gp_current_of(thread)->device = GP_DEVICE_UNKNOWN;
+	return 1;
+}
+
 /* Function entry. Returns 1 if the return is not needed. */
 static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1);
 	const volatile struct gp_recipe *recipe = &recipes[row];
 	__u32 op = recipe->op, counted = 0;
-	__u64 sp = PT_REGS_SP(ctx), pid_tgid;
 	struct gp_arguments arguments;
+	__u64 pid_tgid, start_ns;
 	struct gp_thread *thread;
-	struct gp_frame *frame;
+	int is_done;
 
 	if (op == GP_OP_SELF_TEST) {
 		selftest_seen |= 1;
@@ -183,32 +223,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 			gp_count_lost_call(op, GP_LOSS(threads_full));
 		return 1;
 	}
-	if (thread->depth)
-		gp_drop_stale(thread, sp, row);
-	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
-		return 1;
-	if (thread->depth >= GP_MAX_FRAMES)
-		goto lost;
-	frame = gp_frame_at(thread, thread->depth);
-	frame->sp = sp;
-	frame->row = row;
-	frame->op = op;
-	frame->captured = counted & 1;
-	frame->epoch = counted >> 16;
-	if (!gp_fill_frame(&arguments, recipe, frame, thread))
-		goto lost;
-	/* Graphs are built of thousands of nodes that do not concern memory. */
-	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_ALLOCATES &&
-	    (__u32)frame->size != GP_NODE_FREES)
-		return 1;
-	gp_take_call_stack(ctx, recipe, frame, thread, pid_tgid);
-	/* Last: what is above is not the call's. */
-	if (call_durations || op != GP_OP_ALLOCATE)
-		frame->start_ns = bpf_ktime_get_ns();
-	thread->depth++;
-	return 0;
-lost:
-	if (!gp_count_lost_call(op, GP_LOSS(nesting)))
-		gp_current_of(thread)->device = GP_DEVICE_UNKNOWN;
-	return 1;
+	start_ns = gp_begin_hit(thread, op);
+	is_done = gp_open_call(ctx, &arguments, thread, row, counted, pid_tgid);
+	gp_end_hit(thread, start_ns);
+	return is_done;
 }

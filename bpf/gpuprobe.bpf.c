@@ -18,6 +18,7 @@
 #include "losses.h"
 #include "records.h"
 #include "threads.h"
+#include "costs.h"
 #include "contexts.h"
 #include "launches.h"
 #include "copies.h"

@@ -162,9 +162,11 @@ struct gp_current {
 	__u32 number; /* of the context: 0 for primary ones */
 };
 
+/* The first two are also read by user space. */
 struct gp_thread {
+	struct gp_cost cost;
+	__u32 process; /* gp_process.id */
 	__u32 tgid;
-	__u32 process;   /* gp_process.id */
 	__u32 announced; /* the thread's record has been sent */
 	__u32 depth;     /* number of open frames */
 	__u64 unread;    /* bytes in the memory ring when this thread last asked */
@@ -241,8 +243,10 @@ struct {
  * counted in losses.threads_full. */
 GP_MAP(threads, HASH, 16384, __u32, struct gp_thread);
 
+/* The first two are also read by user space. */
 struct gp_process {
-	__u32 id; /* distinguishes processes and programs that share a PID */
+	struct gp_cost cost; /* of its ended threads */
+	__u32 id;            /* distinguishes processes and programs that share a PID */
 	__u32 announced;
 	__u32 devices;      /* result of cuDeviceGetCount, 0 before */
 	__u32 captures;     /* number of open stream captures */
@@ -259,6 +263,15 @@ struct gp_process no_processes;
 /* tgid -> process that has called a traced function; removed at exit or exec. Full: as
  * for threads. */
 GP_MAP(processes, HASH, 16384, __u32, struct gp_process);
+
+/* gp_process.id -> cost of an ended process. LRU; an evicted entry counts as none. */
+GP_MAP(ended_costs, LRU_HASH, 1024, __u32, struct gp_cost);
+
+/* tgid -> 1 for processes whose tensors are not sent: they cost too much. When full, user space
+ * leaves those of further processes on. */
+GP_MAP(tensors_off, HASH, 1024, __u32, __u32);
+/* Whether there is one. */
+__u32 any_tensors_off;
 
 struct gp_context_key {
 	__u64 context;

@@ -204,25 +204,16 @@ __noinline int gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame
 	return 0;
 }
 
-/* Function return, for the open call that it belongs to. */
-static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
+/* Closes the open call of a thread that a return belongs to. */
+static __always_inline void gp_close_call(struct pt_regs *ctx, struct gp_thread *thread, __u32 row,
+					  __u32 tid)
 {
-	__u32 row = cookie & (GP_MAX_ROWS - 1);
-	__u32 op = recipes[row].op, tid = (__u32)bpf_get_current_pid_tgid();
+	__u32 op = recipes[row].op;
 	__s32 result = (__s32)PT_REGS_RC(ctx);
 	__u64 sp = PT_REGS_SP(ctx) - GP_RETURN_ADDRESS_BYTES; /* as at entry */
-	struct gp_thread *thread;
+	__u32 depth = thread->depth, left = 0;
 	struct gp_frame *frame;
-	__u32 depth, left = 0;
 
-	if (op == GP_OP_SELF_TEST) {
-		selftest_seen |= 2;
-		return;
-	}
-	thread = bpf_map_lookup_elem(&threads, &tid);
-	if (!thread)
-		return;
-	depth = thread->depth;
 	for (int i = 0; i < GP_MAX_FRAMES && depth; i++) {
 		depth--;
 		frame = gp_frame_at(thread, depth);
@@ -258,4 +249,24 @@ found:
 		gp_apply_kernels(thread, frame, op, result);
 	else if (!result && op != GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
+}
+
+/* Function return. */
+static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
+{
+	__u32 row = cookie & (GP_MAX_ROWS - 1);
+	__u32 op = recipes[row].op, tid = (__u32)bpf_get_current_pid_tgid();
+	struct gp_thread *thread;
+	__u64 start_ns;
+
+	if (op == GP_OP_SELF_TEST) {
+		selftest_seen |= 2;
+		return;
+	}
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread)
+		return;
+	start_ns = gp_begin_hit(thread, 0);
+	gp_close_call(ctx, thread, row, tid);
+	gp_end_hit(thread, start_ns);
 }

@@ -19,17 +19,22 @@ static __always_inline void gp_count_open_launches(struct gp_thread *thread)
 static __always_inline void gp_end_process(__u16 type, struct task_struct *task, __u32 tgid)
 {
 	struct gp_process *process = gp_find_process(tgid);
+	__u32 id;
 
 	if (process) {
 		gp_send_task(type, process->id, (__u64)task, 0);
 		__sync_fetch_and_add(&open_captures, -process->captures);
 		__sync_fetch_and_add(&unloaders, -!!process->epoch);
+		id = process->id;
+		bpf_map_update_elem(&ended_costs, &id, &process->cost, BPF_ANY);
 		bpf_map_delete_elem(&processes, &tgid);
 	}
 	bpf_map_delete_elem(&loaders, &tgid);
 	bpf_map_delete_elem(&noticed, &tgid);
 	bpf_map_delete_elem(&late_views, &tgid);
 	bpf_map_delete_elem(&programs, &tgid);
+	if (take_tensors)
+		bpf_map_delete_elem(&tensors_off, &tgid);
 	if (stack_mode == GP_STACKS_AUTO)
 		bpf_map_delete_elem(&code_maps, &tgid);
 	if (take_python)
@@ -49,7 +54,7 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 		gp_count_open_launches(thread);
 		if (thread->announced)
 			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, (__u64)task, 0);
-		bpf_map_delete_elem(&threads, &tid);
+		gp_end_thread(thread, tid);
 	}
 	if (gp_outlives(task))
 		return;
@@ -64,10 +69,12 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
 	struct gp_image image = {};
+	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &old_tid);
 	__u64 now, *known;
 
+	if (thread)
+		gp_end_thread(thread, old_tid);
 	bpf_map_delete_elem(&threads, &tid);
-	bpf_map_delete_elem(&threads, &old_tid);
 	if (stack_mode != GP_STACKS_OFF)
 		bpf_map_delete_elem(&walks, &old_tid);
 	gp_end_process(GP_RECORD_EXEC, task, tgid);

@@ -52,13 +52,36 @@ static __always_inline bool gp_read_block(struct pt_regs *ctx,
 }
 
 /* Sends an allocation, free or out-of-memory error, the last with a wake-up. */
+static __always_inline void gp_send_tensor(struct pt_regs *ctx, struct gp_thread *thread,
+					   bool is_at_end, struct gp_tensor *tensor)
+{
+	struct gp_tensor *record;
+	__u64 unread;
+
+	if (stack_mode != GP_STACKS_OFF && tensor->bytes >= 0)
+		tensor->stack = gp_take_stack(ctx, PT_REGS_SP(ctx), thread, tensor->tid);
+	if (!thread->announced)
+		gp_announce(thread);
+	unread = gp_unread_by(thread, sizeof(*tensor));
+	record = gp_reserve_tensor(struct gp_tensor, unread);
+	if (!record) {
+		gp_count(tensors);
+		return;
+	}
+	tensor->time_ns = bpf_ktime_get_ns();
+	*record = *tensor;
+	bpf_ringbuf_submit(record, is_at_end ? gp_wake_now(GP_RING_MEMORY)
+					     : gp_wake_flags(GP_RING_MEMORY, unread));
+}
+
+/* Entry of a hook of a framework's allocator. */
 static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1);
 	const volatile struct gp_recipe *recipe = &recipes[row];
 	bool is_at_end = recipe->op == GP_OP_OUT_OF_MEMORY;
-	struct gp_tensor tensor = {.type = GP_RECORD_TENSOR, .row = row}, *record;
-	__u64 pid_tgid = bpf_get_current_pid_tgid(), unread;
+	struct gp_tensor tensor = {.type = GP_RECORD_TENSOR, .row = row};
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), start_ns;
 	struct gp_thread *thread;
 
 	if (!take_tensors || !gp_read_block(ctx, recipe, is_at_end, &tensor))
@@ -71,21 +94,14 @@ static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 			gp_count(tensors);
 		return;
 	}
-	thread->block = tensor.address;
-	if (stack_mode != GP_STACKS_OFF && tensor.bytes >= 0)
-		tensor.stack = gp_take_stack(ctx, PT_REGS_SP(ctx), thread, tensor.tid);
-	if (!thread->announced)
-		gp_announce(thread);
-	unread = gp_unread_by(thread, sizeof(tensor));
-	record = gp_reserve_tensor(struct gp_tensor, unread);
-	if (!record) {
-		gp_count(tensors);
-		return;
+	start_ns = gp_begin_hit(thread, recipe->op);
+	if (!is_at_end && gp_is_without_tensors(tensor.tgid)) {
+		thread->block = 0;
+	} else {
+		thread->block = tensor.address;
+		gp_send_tensor(ctx, thread, is_at_end, &tensor);
 	}
-	tensor.time_ns = bpf_ktime_get_ns();
-	*record = tensor;
-	bpf_ringbuf_submit(record, is_at_end ? gp_wake_now(GP_RING_MEMORY)
-					     : gp_wake_flags(GP_RING_MEMORY, unread));
+	gp_end_hit(thread, start_ns);
 }
 
 /* `pytorch:malloc`: address, device, requested bytes, stream. It follows the tensor on

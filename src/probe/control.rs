@@ -108,6 +108,17 @@ impl Probe {
         }
     }
 
+    /// Sends no tensors of process `pid` any more.
+    ///
+    /// # Errors
+    /// Returns an error if the map is full.
+    pub fn stop_tensors(&self, pid: u32) -> Result<()> {
+        let (pid, one) = (pid.to_ne_bytes(), 1u32.to_ne_bytes());
+        enter(&self.skeleton.maps.tensors_off, &pid, &one).context("cannot turn tensors off")?;
+        self.bss().any_tensors_off = 1;
+        Ok(())
+    }
+
     /// Passes each counted kernel and graph to `take`: key, number of launches that ran, and of launches
     /// captured into a graph, summed over all CPUs. Entries are deleted if it returns false.
     ///

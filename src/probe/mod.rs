@@ -5,6 +5,7 @@ pub mod attach;
 mod btf;
 mod configure;
 mod control;
+mod costs;
 pub mod kind;
 pub mod library;
 mod load;
@@ -15,6 +16,7 @@ mod skeleton;
 mod stack_mode;
 
 pub use attach::{ProbePoint, Purpose, detach};
+pub use costs::{Hits, ProcessHits, hits, measure_trap};
 pub use kind::AttachKind;
 pub use load::{KERNEL_BTF, LoadSettings, Probe, has_btf, has_ring_buffers, known_cause};
 pub use rings::{Consumer, Notice, Records, Rings};

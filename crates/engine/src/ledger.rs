@@ -19,6 +19,7 @@ use super::incidents::{self, Incidents};
 use super::limits::LedgerLimits;
 use super::process::Process;
 use super::process_table::ProcessTable;
+use super::tensors::TensorAllocators;
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, KindSet, MemoryKind, Op};
@@ -316,6 +317,14 @@ impl Ledger {
         self.peak_bytes = self.live_bytes;
         self.peak_ns = Some(time_ns);
         self.peaks = self.peaks.wrapping_add(1);
+    }
+
+    /// Forgets the tensors of process `pid`, and takes no more: they cost this share of a thread's time.
+    pub fn stop_tensors(&mut self, pid: u32, cost: f64) {
+        self.keep(pid, |process| {
+            process.tensors = TensorAllocators::default();
+            process.tensors_cost = Some(cost);
+        });
     }
 
     /// Ends `pid`; without a time, its exit was not seen.

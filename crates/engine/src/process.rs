@@ -82,6 +82,8 @@ pub struct Process {
     pub sites: Sites,
     /// Tensors that allocators of frameworks have placed in its memory.
     pub tensors: TensorAllocators,
+    /// If these are not recorded any more: the share of a thread's time that they took.
+    pub tensors_cost: Option<f64>,
     /// Whether it was traced from its start.
     pub from_birth: bool,
     /// Identity of the process: its command line, container and GPUs.

@@ -183,6 +183,9 @@ impl Process {
     /// Applies an allocated or freed block. Returns false, and drops it, if the device is out of
     /// range.
     pub(super) fn apply_tensor(&mut self, tensor: &Tensor, changes: &mut Changes) -> bool {
+        if self.tensors_cost.is_some() {
+            return true;
+        }
         let mut tensors = std::mem::take(&mut self.tensors);
         let is_known = match tensor.device {
             Some(device) => {

@@ -8,6 +8,7 @@ pub mod abi;
 pub mod activity;
 pub mod clock;
 pub mod container;
+mod cost;
 pub mod event;
 pub mod identity;
 pub mod link;
@@ -19,6 +20,7 @@ mod total;
 pub mod typed;
 mod usage;
 
+pub use cost::TracingCost;
 pub use lost::{Lost, UserLoss, by_user};
 pub use total::Total;
 pub use usage::{GpuHolder, GpuMemory, GpuUsage, GpuUse, Untraced};

@@ -45,7 +45,7 @@ use gpuprobe_engine::{CallSite, Ledger, Process, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::{Frame, Location, Symbolize};
-use gpuprobe_model::{GpuUsage, Lost, UserLoss};
+use gpuprobe_model::{GpuUsage, Lost, TracingCost, UserLoss};
 use gpuprobe_os::terminal::Layout;
 
 use about::About;
@@ -85,6 +85,9 @@ pub struct Report {
     /// Losses by user and process, as far as known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost_by_user: Vec<UserLoss>,
+    /// What gpuprobe costs each process, of a live run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tracing_costs: Vec<TracingCost>,
     /// Why recording stopped before the run, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording_stopped: Option<String>,
@@ -120,6 +123,8 @@ pub struct ReportSources<'a> {
     pub usage: Option<&'a GpuUsage>,
     /// Losses by user and process, as far as known.
     pub lost_by_user: &'a [UserLoss],
+    /// What gpuprobe costs each process.
+    pub costs: &'a [TracingCost],
     /// Figures of earlier reports.
     pub history: Option<&'a History>,
     /// Resolves the frames of the locations that [`needed_locations`] returns, and no others; and
@@ -138,6 +143,7 @@ impl<'a> ReportSources<'a> {
             clock,
             usage: None,
             lost_by_user: &[],
+            costs: &[],
             history: None,
             symbols,
             trace: None,
@@ -182,6 +188,7 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSource
         is_final: options.is_final,
         lost,
         lost_by_user: sources.lost_by_user.to_vec(),
+        tracing_costs: sources.costs.to_vec(),
         memleak: modes
             .memleak
             .then(|| memleak::build(&state.ledger, options, sources)),

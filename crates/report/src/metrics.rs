@@ -53,6 +53,7 @@ gpuprobe_node_copy_bytes_total Bytes copied by all processes, those that have en
 gpuprobe_node_copies_total Copies and memory sets of all processes, by direction and mode.
 gpuprobe_node_failed_copies_total Copies and memory sets that returned an error.
 gpuprobe_lost_events_total Events that were lost, by what they were about: with any, other metrics are incomplete.
+gpuprobe_tracing_cost_ratio About what gpuprobe costs a process, of the time of one of its threads.
 gpuprobe_traced_processes Live processes that have called a traced function.
 gpuprobe_series Number of series served.
 gpuprobe_merged_series Number of kernels, call sites, and series of processes that were summed as `other`.
@@ -76,7 +77,7 @@ pub struct OwnUse {
 pub type Labels = Vec<(&'static str, String)>;
 /// Name and labels of a series.
 type Key = (&'static str, Labels);
-/// Series of each metric: labels of the process, further labels, and the value; of seconds, milliseconds.
+/// Series of each metric: labels of the process, further labels, and the value; of seconds and ratios, thousandths.
 pub type Families = BTreeMap<&'static str, Vec<(Arc<Labels>, Labels, u64)>>;
 
 /// Call sites that are listed for one scrape, each of which takes some 20 us; of one process at least.
@@ -152,6 +153,12 @@ impl Metrics {
         }
         self.add_launches(&mut all, report);
         add_copies(&mut all, report);
+        for cost in &report.tracing_costs {
+            if let Some(series) = all.get_mut(&cost.pid) {
+                let thousandths = (cost.share_of_thread * 1e3).round() as u64;
+                series.add("gpuprobe_tracing_cost_ratio", vec![], thousandths);
+            }
+        }
         let mut host = host_series(report, own);
         // Two are added last.
         let limit = self.scope.limits.series;

@@ -48,13 +48,13 @@ impl Collector for SeriesCollector {
                 _ => (name, None),
             };
             let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
-            let is_time = matches!(unit, Some(Unit::Seconds));
+            let milli = matches!(unit, Some(Unit::Seconds)) || name.ends_with("_ratio");
             for (process, labels, value) in series {
                 match process.is_empty() && labels.is_empty() {
-                    true => sample(&mut family, kind, *value, is_time)?,
+                    true => sample(&mut family, kind, *value, milli)?,
                     false => {
                         let all = (process.as_slice(), labels.as_slice());
-                        sample(&mut family.encode_family(&all)?, kind, *value, is_time)?;
+                        sample(&mut family.encode_family(&all)?, kind, *value, milli)?;
                     }
                 }
             }
@@ -63,12 +63,12 @@ impl Collector for SeriesCollector {
     }
 }
 
-fn sample(out: &mut MetricEncoder<'_>, kind: MetricType, value: u64, is_time: bool) -> fmt::Result {
-    let seconds = value as f64 / 1e3;
+fn sample(out: &mut MetricEncoder<'_>, kind: MetricType, value: u64, milli: bool) -> fmt::Result {
+    let scaled = value as f64 / 1e3;
     match kind {
-        MetricType::Counter if is_time => out.encode_counter::<NoLabelSet, _, u64>(&seconds, None),
+        MetricType::Counter if milli => out.encode_counter::<NoLabelSet, _, u64>(&scaled, None),
         MetricType::Counter => out.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        _ if is_time => out.encode_gauge(&seconds),
+        _ if milli => out.encode_gauge(&scaled),
         _ => out.encode_gauge(&value),
     }
 }

@@ -11,7 +11,7 @@ use super::snapshot::Snapshots;
 use crate::live::announce;
 use crate::live::own_use::own_use;
 use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, Serving};
-use gpuprobe_model::clock;
+use gpuprobe_model::{TracingCost, clock};
 use gpuprobe_report::metrics::Metrics;
 use gpuprobe_report::profile::{self, ProfileScope, Weight};
 use gpuprobe_report::{Options, Report, words};
@@ -90,7 +90,13 @@ impl Served {
             ServedDocument::Ready => Ok(b"ready\n".to_vec()),
             ServedDocument::Page => {
                 let newest = self.newest(reading, snapshots)?;
-                let session = session(reading, snapshots);
+                let mut session = session(reading, snapshots);
+                let costs = newest.report.tracing_costs.iter();
+                session.extend(
+                    costs
+                        .flat_map(TracingCost::lines_with_pid)
+                        .map(|it| ("cost", it)),
+                );
                 let explain = newest.explanation.explain.as_ref();
                 Ok(status::page(&session, Some(&newest.report), explain).into_bytes())
             }

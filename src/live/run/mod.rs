@@ -1,5 +1,6 @@
 //! The event loop of a session.
 
+mod costs;
 mod documents;
 mod reading;
 mod snapshot;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::costs::Costs;
 use super::reading::{Reading, look_up, symbols};
 use crate::host::nvml::Nvml;
 use crate::live::Target;
@@ -25,6 +26,7 @@ pub(in crate::live) struct Snapshots {
     contexts: HashMap<u32, u64>,
     /// NVML's usage in the last report.
     pub(super) usage: Option<GpuUsage>,
+    costs: Costs,
     /// Processes without a traced event so far; `None` for those that the filter rejects.
     untraced: HashMap<u32, Option<Untraced>>,
     pub(super) started: Instant,
@@ -40,6 +42,7 @@ impl Snapshots {
             link: None,
             contexts: HashMap::new(),
             usage: None,
+            costs: Costs::default(),
             untraced: HashMap::new(),
             started: Instant::now(),
             reported: Instant::now(),
@@ -91,6 +94,7 @@ impl Snapshots {
         reading.count_losses();
         self.usage = self.usage(reading);
         let lost_by_user = lost_by_user(reading);
+        let costs = self.costs.read(reading, options.is_final);
         let (sink, frames) = (&mut reading.sink, &mut reading.recorded_frames);
         let known = symbols(sink);
         let witness = FrameWitness::new(known, frames);
@@ -99,6 +103,7 @@ impl Snapshots {
         let sources = ReportSources {
             usage: self.usage.as_ref(),
             lost_by_user: &lost_by_user,
+            costs,
             history: Some(&self.history),
             scope,
             ..ReportSources::of_file(Some(&reading.clock), symbols)

@@ -2,6 +2,7 @@
 //! allocator's own.
 
 mod chunks;
+mod costs;
 mod exact;
 mod late;
 mod python;

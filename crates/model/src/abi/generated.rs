@@ -160,6 +160,22 @@ pub struct RawTask {
     pub comm: [u8; COMM_LEN],
 }
 
+/// Of the hits of a thread, each of this number is timed. A prime: the calls of a loop take
+/// turns.
+pub const TIMED_EVERY: u64 = 61;
+
+/// What hits of probes took, of a thread or of the ended threads of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawCost {
+    /// hits since the last timed one
+    pub untimed: u64,
+    pub timed: u64,
+    pub timed_ns: u64,
+    /// of a live thread: hits of a framework's hook
+    pub tensors: u64,
+}
+
 /// Key of the launch counters: a kernel or graph of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout, Serialize, Deserialize)]
 #[repr(C)]

@@ -21,6 +21,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Tabs};
 
+use gpuprobe_model::TracingCost;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::explain::Explain;
@@ -188,6 +189,9 @@ impl TopView {
                 None => format!("process {pid} has ended; esc goes back"),
             };
             lines.push(Line::styled(title, style(Tone::Heading)));
+            let costs = update.report.tracing_costs.iter();
+            let said = costs.filter(|cost| cost.pid == pid);
+            lines.extend(said.flat_map(TracingCost::lines).map(Line::from));
         }
         lines
     }

@@ -13,9 +13,9 @@ mod work;
 
 use std::io::{self, Write};
 
-use gpuprobe_model::UserLoss;
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
+use gpuprobe_model::{TracingCost, UserLoss};
 use gpuprobe_os::terminal::Layout;
 
 use super::tables::records::record;
@@ -92,6 +92,10 @@ fn write(report: &Report, page: &mut Page) {
     if let Some(activity) = &report.activity {
         page.part();
         work::write_activity(activity, page);
+    }
+    let costs = report.tracing_costs.iter();
+    for line in costs.flat_map(TracingCost::lines_with_pid) {
+        page.line(line);
     }
     if !report.lost.any() {
         page.note("lost: nothing");

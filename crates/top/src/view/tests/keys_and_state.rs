@@ -30,6 +30,23 @@ fn a_process_that_ends_stays_on_the_screen() {
 }
 
 #[test]
+fn what_gpuprobe_costs_the_process_looked_at_is_said() {
+    let (mut scene, mut view) = opened();
+    let mut update = enter(&mut scene, &mut view);
+    let cost = |pid, share_of_thread| TracingCost {
+        pid,
+        share_of_thread,
+        ..TracingCost::default()
+    };
+    Arc::make_mut(&mut update.report).tracing_costs = vec![cost(10, 0.5), cost(20, 0.021)];
+    view.update(update);
+    let screen = drawn(&mut view, (80, 24));
+    let said = screen.iter().filter(|line| line.contains("gpuprobe costs"));
+    let expected = "gpuprobe costs this process about 2.1 % of a thread (0 hits/s)";
+    assert_eq!(said.collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
 fn a_paused_view_stays_and_goes_on_with_the_latest() {
     let (mut scene, mut view) = opened();
     let before = drawn(&mut view, (80, 24));

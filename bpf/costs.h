@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* What gpuprobe costs a program: hits, and the time of some of them. */
+#pragma once
+
+/* Counts a hit. Returns its start if it is timed, or 0. */
+static __always_inline __u64 gp_begin_hit(struct gp_thread *thread, __u32 op)
+{
+	thread->cost.tensors += op == GP_OP_TENSOR;
+	if (++thread->cost.untimed < GP_TIMED_EVERY)
+		return 0;
+	return bpf_ktime_get_ns();
+}
+
+static __always_inline void gp_end_hit(struct gp_thread *thread, __u64 start_ns)
+{
+	if (!start_ns)
+		return;
+	thread->cost.untimed = 0;
+	thread->cost.timed++;
+	thread->cost.timed_ns += bpf_ktime_get_ns() - start_ns;
+}
+
+/* Whether the tensors of the process are not wanted any more. */
+static __always_inline bool gp_is_without_tensors(__u32 tgid)
+{
+	return any_tensors_off && bpf_map_lookup_elem(&tensors_off, &tgid);
+}
+
+/* Removes the state of a thread that has ended; its cost is its process's. */
+static __always_inline void gp_end_thread(struct gp_thread *thread, __u32 tid)
+{
+	struct gp_process *process = gp_find_process(thread->tgid);
+
+	if (process) {
+		__sync_fetch_and_add(&process->cost.untimed, thread->cost.untimed);
+		__sync_fetch_and_add(&process->cost.timed, thread->cost.timed);
+		__sync_fetch_and_add(&process->cost.timed_ns, thread->cost.timed_ns);
+	}
+	bpf_map_delete_elem(&threads, &tid);
+}
