@@ -38,9 +38,11 @@ impl Costs {
         let (hits, ledger) = (hits(reading), &mut reading.sink.state.ledger);
         self.newest.clear();
         for (id, now) in &hits {
-            let pid = id >> PROCESS_PID_SHIFT;
+            let (pid, before) = (id >> PROCESS_PID_SHIFT, self.begun.get(id));
             let process = match now.is_live {
                 true => ledger.process_of(pid),
+                // It ended long ago.
+                false if before.is_some_and(|before| before.count == now.count) => None,
                 false => ledger.ended(is_final).find(|process| process.pid == pid),
             };
             let Some(process) = process else {
@@ -48,7 +50,7 @@ impl Costs {
             };
             let begun_ns = process.first_seen_ns.unwrap_or(0).max(self.begun_ns);
             let time_ns = process.ended_ns.unwrap_or(now_ns).saturating_sub(begun_ns);
-            let (cost, of_tensors) = cost(now, self.begun.get(id), time_ns, trap_ns);
+            let (cost, of_tensors) = cost(now, before, time_ns, trap_ns);
             let mut cost = TracingCost {
                 pid,
                 comm: process.comm.clone(),

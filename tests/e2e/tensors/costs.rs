@@ -93,7 +93,7 @@ fn root_tensors_that_cost_too_much_are_turned_off_in_serve() {
         metrics.sum("gpuprobe_gpu_memory_allocations", &kind) >= 3
     });
     let series = metrics.series("gpuprobe_tracing_cost_ratio", &labels);
-    assert!(matches!(series[..], [(_, 0.03..)]), "{series:?}");
+    assert!(matches!(series[..], [(_, 0.03..3.0)]), "{series:?}");
     let pytorch = metrics.series("gpuprobe_pytorch_allocated_bytes", &labels);
     assert!(pytorch.is_empty(), "{pytorch:?}");
     assert_eq!(tensors(&report(), pid), 0);
