@@ -58,14 +58,10 @@ impl Costs {
                 ..cost
             };
             let is_too_much = of_tensors >= MOST_FOR_TENSORS && cost.tensors_not_recorded.is_none();
-            if limits_tensors && is_too_much && now.is_live && time_ns >= least_ns {
-                match reading.tracer.probe.stop_tensors(pid) {
-                    Ok(()) => {
-                        ledger.stop_tensors(pid, of_tensors);
-                        cost.tensors_not_recorded = Some(of_tensors);
-                    }
-                    Err(error) => tracing::debug!("process {pid}: {error:#}"),
-                }
+            let turns_off = limits_tensors && is_too_much && now.is_live && time_ns >= least_ns;
+            if turns_off && reading.tracer.probe.stop_tensors(pid).is_ok() {
+                ledger.stop_tensors(pid, of_tensors);
+                cost.tensors_not_recorded = Some(of_tensors);
             }
             self.newest.push(cost);
         }
