@@ -1,5 +1,6 @@
 //! Access to the maps and globals of the loaded programs.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -10,8 +11,11 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::load::Probe;
 use super::lost;
 use super::rings::{Rings, StackConsumer};
+use super::skeleton::types;
 use crate::probe::StackMode;
-use gpuprobe_model::abi::{RawCode, RawImage, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
+use gpuprobe_model::abi::{
+    DEVICE_UNKNOWN, RawCode, RawImage, RawLaunchCount, RawLaunchKey, RawPath, RawPython,
+};
 use gpuprobe_model::clock;
 use gpuprobe_model::{Lost, UserLoss};
 
@@ -117,6 +121,22 @@ impl Probe {
         enter(&self.skeleton.maps.tensors_off, &pid, &one).context("cannot turn tensors off")?;
         self.bss().any_tensors_off = 1;
         Ok(())
+    }
+
+    /// Whether threads were seen calling, and the current device of each is known.
+    pub fn knows_devices(&self) -> bool {
+        let threads = &self.skeleton.maps.threads;
+        let is_known = |tid: Vec<u8>| {
+            let thread = threads.lookup(&tid, MapFlags::ANY).ok()??;
+            let number = |at| Some(u32::from_ne_bytes(thread.get(at..at + 4)?.try_into().ok()?));
+            let level = number(offset_of!(types::gp_thread, level))? as usize;
+            let current = offset_of!(types::gp_thread, current);
+            let current = current + level * size_of::<types::gp_current>();
+            let device = number(current + offset_of!(types::gp_current, device))?;
+            Some(device.cast_signed() != DEVICE_UNKNOWN)
+        };
+        let mut known = threads.keys().filter_map(is_known).peekable();
+        known.peek().is_some() && known.all(|is_known| is_known)
     }
 
     /// Passes each counted kernel and graph to `take`: key, number of launches that ran, and of launches

@@ -34,6 +34,7 @@ mod losses;
 mod memory;
 mod no_target;
 mod output;
+mod probed;
 mod processes;
 mod python;
 #[path = "../pythons/mod.rs"]

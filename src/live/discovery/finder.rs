@@ -149,6 +149,16 @@ impl Finder {
                 stacks.prepare(pid);
             }
         }
+        // Nor a query if each sees a single one.
+        let sees_one = |pid: &u32| {
+            let facts = self.opener.facts(*pid, &["CUDA_VISIBLE_DEVICES"], &[]);
+            let visible = facts.variables.into_iter().next().flatten();
+            let visible = visible.map(|value| String::from_utf8_lossy(&value).into_owned());
+            gpus::is_single(visible.as_deref())
+        };
+        if !children && !pids.is_empty() && pids.iter().all(sees_one) {
+            self.queries = QueryTimes::new(false, self.probe.kind.is_one_by_one());
+        }
         if !children {
             self.only_pids = pids.iter().map(|pid| pid.cast_signed()).collect();
         }
@@ -364,8 +374,11 @@ impl Finder {
         }
     }
 
-    /// Detaches the probes of device queries, or attaches them again.
+    /// Detaches the probes of device queries, or attaches them again if they can tell anything.
     fn step_queries(&mut self) {
+        if !self.queries.are_on() && self.probe.knows_devices() {
+            return self.queries.skip(Instant::now());
+        }
         let mut links = Vec::new();
         for (_, probed) in self.files.all_probed() {
             links.append(&mut probed.query_links);

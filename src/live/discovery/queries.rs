@@ -2,8 +2,8 @@
 //! chose it before gpuprobe attached.
 //!
 //! Frameworks query it thousands of times a second, which doubles the time of a short training step. So the
-//! queries are probed for a twentieth of the time only; a thread of a framework is met in the first part,
-//! and one that waits meanwhile in a later one.
+//! queries are probed for a twentieth of the time only, while there are threads whose device is unknown; a thread of a
+//! framework is met in the first part, and one that waits meanwhile in a later one.
 
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,12 @@ impl QueryTimes {
         self.due = now + if self.is_on { PROBE_ON } else { PROBE_OFF };
         self.left -= u32::from(!self.is_on);
     }
+
+    /// Leaves out a time at which they would be probed.
+    pub(super) fn skip(&mut self, now: Instant) {
+        self.due = now + PROBE_OFF;
+        self.left -= 1;
+    }
 }
 
 #[cfg(test)]
@@ -77,6 +83,18 @@ mod tests {
         assert_eq!((times, on), (TIMES, PROBE_ON * TIMES));
         assert!(on * 20 <= on + off + PROBE_OFF);
         assert!(!queries.are_on());
+    }
+
+    #[test]
+    fn times_that_are_left_out_count() {
+        let mut queries = QueryTimes::new(true, false);
+        let now = Instant::now();
+        queries.switch(now);
+        for _ in 1..TIMES {
+            assert!(queries.due().is_some() && !queries.are_on());
+            queries.skip(now);
+        }
+        assert_eq!(queries.due(), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
@@ -10,6 +11,7 @@ use nix::sys::signal::Signal;
 
 use super::child::state_of;
 use super::{Gpuprobe, wait_for, wait_within};
+use gpuprobe_cuda::FUNCTIONS;
 
 /// Ids of links, programs and maps. The kernel assigns increasing ids: none is reused soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,16 +35,57 @@ fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> BTreeSet<u32> {
     ids
 }
 
+/// What the kernel says of the files that process `pid` has open.
+fn descriptors(pid: u32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+    let entries = entries.into_iter().flatten().flatten();
+    // A descriptor may have been closed meanwhile.
+    let texts = entries.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
+    texts.collect()
+}
+
+/// The CUDA functions and frameworks' allocators on which a gpuprobe has probes of its session: the kernel says the
+/// cookie of each, which is its row.
+pub(crate) fn probed(pid: u32) -> BTreeSet<&'static str> {
+    let is_cuda = |text: &String| text.contains("/libcuda") || text.contains("/libc10");
+    let rows = |text: String| {
+        let rows = text.split_once("ref_ctr_offset").map(|(_, rows)| rows);
+        let cookies = rows.unwrap_or_default().lines();
+        let cookies: Vec<usize> = cookies
+            .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+            .collect();
+        cookies
+    };
+    let links = descriptors(pid).into_iter().filter(is_cuda).flat_map(rows);
+    links.map(|row| FUNCTIONS[row].symbol).collect()
+}
+
+/// How often the programs on functions of CUDA of a gpuprobe have run, while the kernel counts.
+pub(crate) fn runs(pid: u32) -> u64 {
+    let ids = Objects::of(pid).programs;
+    let all = ProgInfoIter::default();
+    let ours = all.filter(|it| it.ty == ProgramType::Kprobe && ids.contains(&it.id));
+    // That on the dynamic loader runs in every process.
+    let ours = ours.filter(|it| !it.name.to_string_lossy().starts_with("rendezvous"));
+    ours.map(|program| program.run_cnt).sum()
+}
+
+/// Has the kernel count the runs of programs as long as this is kept.
+#[allow(unsafe_code)]
+pub(crate) fn counted_runs() -> OwnedFd {
+    // SAFETY: it returns a descriptor that nobody else has, or a negative number.
+    unsafe {
+        let counting = libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME);
+        assert!(counting >= 0, "the kernel counts no runs");
+        OwnedFd::from_raw_fd(counting)
+    }
+}
+
 impl Objects {
     /// The objects that a gpuprobe has file descriptors of.
     pub(crate) fn of(pid: u32) -> Self {
         let mut objects = Self::default();
-        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
-            return objects;
-        };
-        for entry in entries.flatten() {
-            // The descriptor may have been closed meanwhile.
-            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        for text in descriptors(pid) {
             let number = |name: &str| -> Option<u32> {
                 let line = text.lines().find_map(|line| line.strip_prefix(name));
                 line.map(|value| value.trim().parse().unwrap())
