@@ -169,7 +169,7 @@ __noinline __u64 gp_with_python(struct gp_walk *stack, __u32 process, __u32 tid,
 	struct gp_python_known known;
 	struct gp_python_walk *walk;
 	struct gp_python *python;
-	__u64 id;
+	__u64 id, key;
 
 	/* Without Python frames the maps do not exist. */
 	if (!take_python || !stack)
@@ -198,7 +198,8 @@ __noinline __u64 gp_with_python(struct gp_walk *stack, __u32 process, __u32 tid,
 	}
 	known.id = id;
 	known.generation = walk->generation;
+	key = walk->key;
 	if (known.generation)
-		bpf_map_update_elem(&known_python, &walk->key, &known, BPF_ANY);
+		bpf_map_update_elem(&known_python, &key, &known, BPF_ANY);
 	return id;
 }

@@ -101,9 +101,9 @@ impl Probe {
             });
             // On this thread: Linux 6.6 to 6.9 filter by thread id.
             let loaded = loaded.and_then(|probe| {
-                let started = started.take().context("nothing was started")?;
-                let begun = begin(&probe, &started)?;
+                let begun = begin(&probe, started.as_ref().context("nothing was started")?)?;
                 probe.self_test()?;
+                let started = started.take().context("nothing was started")?;
                 Ok((probe, started, begun))
             });
             match loaded {
