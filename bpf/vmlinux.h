@@ -111,7 +111,7 @@ struct thread_struct {
 struct task_struct {
 	struct thread_struct thread;
 	unsigned int __state;
-	int on_cpu;
+	unsigned int on_cpu; /* unsigned, so that libbpf adapts the load to its size */
 	unsigned long nvcsw, nivcsw;
 	int pid;
 	int tgid;
