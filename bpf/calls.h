@@ -223,7 +223,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 			gp_count_lost_call(op, GP_LOSS(threads_full));
 		return 1;
 	}
-	start_ns = gp_begin_hit(thread, op);
+	start_ns = gp_begin_hit(thread);
 	is_done = gp_open_call(ctx, &arguments, thread, row, counted, pid_tgid);
 	gp_end_hit(thread, start_ns);
 	return is_done;

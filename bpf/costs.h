@@ -3,9 +3,8 @@
 #pragma once
 
 /* Counts a hit. Returns its start if it is timed, or 0. */
-static __always_inline __u64 gp_begin_hit(struct gp_thread *thread, __u32 op)
+static __always_inline __u64 gp_begin_hit(struct gp_thread *thread)
 {
-	thread->cost.tensors += op == GP_OP_TENSOR;
 	if (++thread->cost.untimed < GP_TIMED_EVERY)
 		return 0;
 	return bpf_ktime_get_ns();

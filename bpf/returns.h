@@ -266,7 +266,7 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (!thread)
 		return;
-	start_ns = gp_begin_hit(thread, 0);
+	start_ns = gp_begin_hit(thread);
 	gp_close_call(ctx, thread, row, tid);
 	gp_end_hit(thread, start_ns);
 }

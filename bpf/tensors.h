@@ -94,7 +94,8 @@ static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 			gp_count(tensors);
 		return;
 	}
-	start_ns = gp_begin_hit(thread, recipe->op);
+	thread->cost.tensors += !is_at_end;
+	start_ns = gp_begin_hit(thread);
 	if (!is_at_end && gp_is_without_tensors(tensor.tgid)) {
 		thread->block = 0;
 	} else {
