@@ -12,6 +12,13 @@ enum gp_table_usize {
 	GP_EXTRA = 8,
 };
 
+/* What frequent calls need of their recipe, in the attach cookie behind the row. */
+enum gp_cookie_u64 {
+	GP_COOKIE_SECOND = 1 << 16,        /* `address` is the second argument, not the first */
+	GP_COOKIE_OUT_OF_MEMORY = 1 << 17, /* GP_OP_OUT_OF_MEMORY */
+	GP_COOKIE_WITH_DEVICE = 1 << 18,   /* there is a `device` */
+};
+
 enum gp_error_i32 {
 	/* cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY. */
 	GP_OUT_OF_MEMORY = 2,

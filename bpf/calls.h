@@ -213,7 +213,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	pid_tgid = bpf_get_current_pid_tgid();
 	gp_read_arguments(ctx, &arguments);
 	if (op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) {
-		counted = gp_on_launch(&arguments, row);
+		counted = gp_count_launch(&arguments, row);
 		if (!gp_needs_return(pid_tgid >> 32))
 			return 1;
 	}

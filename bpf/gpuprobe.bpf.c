@@ -82,6 +82,7 @@ int call_session(struct pt_regs *ctx)
 
 GP_PROGRAMS_OF(call_entry, "uprobe", gp_enter(ctx, bpf_get_attach_cookie(ctx)))
 GP_PROGRAMS_OF(call_return, "uretprobe", gp_return(ctx, bpf_get_attach_cookie(ctx)))
+GP_PROGRAMS_OF(launch, "uprobe", gp_on_launch(ctx, bpf_get_attach_cookie(ctx)))
 GP_PROGRAMS_OF(entry, "uprobe", gp_on_entry(ctx, bpf_get_attach_cookie(ctx)))
 GP_PROGRAMS_OF(tensor, "uprobe", gp_on_tensor(ctx, bpf_get_attach_cookie(ctx)))
 GP_PROGRAMS_OF(rendezvous, "uprobe", gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx)))

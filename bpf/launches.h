@@ -260,7 +260,7 @@ gp_first_launch(struct gp_arguments *arguments, const volatile struct gp_recipe 
 }
 
 /* Counts a launch. Returns whether it is captured, and its gp_launch_key.epoch from bit 16. */
-static __always_inline __u32 gp_count_launch(struct gp_arguments *arguments, __u32 row)
+__noinline __u32 gp_count_launch(struct gp_arguments *arguments, __u32 row)
 {
 	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -270,7 +270,7 @@ static __always_inline __u32 gp_count_launch(struct gp_arguments *arguments, __u
 	bool captured = false;
 
 	/* Without counting, the map does not exist. */
-	if (!count_launches)
+	if (!count_launches || !arguments)
 		return 0;
 	key.handle = gp_value_of(arguments, &recipe->address);
 	key.process = gp_process_id();
@@ -292,23 +292,38 @@ static __always_inline __u32 gp_count_launch(struct gp_arguments *arguments, __u
 	return captured | key.epoch << 16;
 }
 
-/* The same for a call whose return is needed, too. */
-__noinline __u32 gp_on_launch(struct gp_arguments *arguments, __u32 row)
+/* Entry of a launch that is only counted. Nearly all are of a known kernel, and need neither their
+ * recipe nor much code: each line of either is one that the program has evicted. */
+static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie)
 {
-	return arguments ? gp_count_launch(arguments, row) : 0;
+	struct gp_launch_key key = {.row = cookie & (GP_MAX_ROWS - 1)};
+	struct gp_launch_count *count = NULL;
+	__u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx);
+	struct gp_arguments arguments;
+
+	/* The compiler would choose a place in the context, which may be at a constant only. */
+	barrier_var(first);
+	barrier_var(second);
+	if (!open_captures && !unloaders) {
+		key.handle = cookie & GP_COOKIE_SECOND ? second : first;
+		key.process = gp_process_id();
+		count = bpf_map_lookup_elem(&launches, &key);
+	}
+	if (count) {
+		__sync_fetch_and_add(&count->runs, 1);
+		return;
+	}
+	gp_read_arguments(ctx, &arguments);
+	gp_count_launch(&arguments, key.row);
 }
 
-/* Entry of a function whose return is not needed. */
+/* Entry of an operation of a stream. */
 static __always_inline void gp_on_entry(struct pt_regs *ctx, __u64 cookie)
 {
-	__u32 row = cookie & (GP_MAX_ROWS - 1);
 	struct gp_arguments arguments;
 
 	gp_read_arguments(ctx, &arguments);
-	if (recipes[row].op == GP_OP_LAUNCH || recipes[row].op == GP_OP_GRAPH_LAUNCH)
-		gp_count_launch(&arguments, row);
-	else
-		gp_on_stream(&arguments, &recipes[row]);
+	gp_on_stream(&arguments, &recipes[cookie & (GP_MAX_ROWS - 1)]);
 }
 
 /* ---- single launches ---------------------------------------------------- */

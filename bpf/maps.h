@@ -162,6 +162,19 @@ struct gp_current {
 	__u32 number; /* of the context: 0 for primary ones */
 };
 
+/* What the last stack of a thread says about the next one. */
+struct gp_last {
+	__u32 reach; /* how many words from its begin the path took */
+	/* Of the Python frames, see gp_python_walk. */
+	__u32 flags;
+	__u64 sleeps;
+	__u64 first;
+	__u64 state;
+	__u64 lowest; /* the outermost frame */
+	__u32 count;
+	__u32 reserved;
+};
+
 /* The first two are also read by user space. */
 struct gp_thread {
 	struct gp_cost cost;
@@ -172,6 +185,9 @@ struct gp_thread {
 	__u64 unread;    /* bytes in the memory ring when this thread last asked */
 	__u64 sent;      /* bytes that it has sent since */
 	__u64 block;     /* address of the last block of a framework's allocator */
+	struct gp_last last;
+	__u32 without_tensors; /* the process is in tensors_off, as of the last timed hit */
+	__u32 reserved;
 	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
 	__u32 nested;          /* number of calls inside it so far */
@@ -183,7 +199,7 @@ struct gp_thread {
 	struct gp_frame frames[GP_MAX_FRAMES];
 };
 
-/* Initial value of a thread; also a source of zeroes. */
+/* Initial value of a thread. */
 struct gp_thread no_threads;
 
 #define GP_MEMORY_RING_BYTES (32 * 1024 * 1024)

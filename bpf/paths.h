@@ -34,22 +34,24 @@ static __always_inline bool gp_read_words(struct gp_walk *walk, __u64 sp, __u32 
 
 /* The return address at `sp`. The words behind it that the last path took are read with it: each
  * read costs as much as many words. */
-static __always_inline __u64 gp_return_address(struct gp_walk *walk, __u64 sp)
+static __always_inline __u64 gp_return_address(struct gp_thread *thread, struct gp_walk *walk,
+					       __u64 sp)
 {
-	if (!gp_read_words(walk, sp, 0, walk->reach ?: 1) && !gp_read_words(walk, sp, 0, 1))
+	if (!gp_read_words(walk, sp, 0, thread->last.reach ?: 1) && !gp_read_words(walk, sp, 0, 1))
 		return 0;
 	return walk->python.words[0];
 }
 
 /* Follows one part of a path from `state`. Returns the next state, 0 if it is not
  * cached, and sets the stack of the walk if a path ends there. */
-__noinline __u64 gp_follow_path(struct gp_walk *walk, __u64 state, __u64 sp)
+__noinline __u64 gp_follow_path(struct gp_thread *thread, struct gp_walk *walk, __u64 state,
+				__u64 sp)
 {
 	struct gp_path *path;
 	__u32 count, last, first;
 
 	/* In other modes the map does not exist. */
-	if (!walk || stack_mode != GP_STACKS_AUTO)
+	if (!thread || !walk || stack_mode != GP_STACKS_AUTO)
 		return 0;
 	path = bpf_map_lookup_elem(&paths, &state);
 	if (!path)
@@ -64,7 +66,7 @@ __noinline __u64 gp_follow_path(struct gp_walk *walk, __u64 state, __u64 sp)
 			return 0;
 		last = path->offsets[last];
 		if (last < GP_PATH_WORDS)
-			walk->reach = last + 1;
+			thread->last.reach = last + 1;
 		if ((first < walk->begin || last >= walk->begin + walk->count) &&
 		    !gp_read_words(walk, sp, first, last - first + 1))
 			return 0;
@@ -81,10 +83,11 @@ __noinline __u64 gp_follow_path(struct gp_walk *walk, __u64 state, __u64 sp)
 }
 
 /* The stack id of the cached path from `state`, or 0. */
-static __always_inline __u64 gp_cached_path(struct gp_walk *walk, __u64 state, __u64 sp)
+static __always_inline __u64 gp_cached_path(struct gp_thread *thread, struct gp_walk *walk,
+					    __u64 state, __u64 sp)
 {
 	for (int level = 0; level < GP_PATH_LEVELS; level++) {
-		state = gp_follow_path(walk, state, sp);
+		state = gp_follow_path(thread, walk, state, sp);
 		if (!state)
 			return 0;
 		if (walk->stack)

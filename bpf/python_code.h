@@ -163,7 +163,8 @@ static __always_inline bool gp_send_python(struct gp_python *python, struct gp_p
 
 /* The id of the combined stack of `native` and the Python frames of the current thread;
  * `native` if it has none. */
-__noinline __u64 gp_with_python(struct gp_walk *stack, __u32 process, __u32 tid, __u64 native)
+__noinline __u64 gp_with_python(struct gp_walk *stack, struct gp_thread *thread, __u32 tid,
+				__u64 native)
 {
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32, one = 1;
 	struct gp_python_known known;
@@ -172,13 +173,13 @@ __noinline __u64 gp_with_python(struct gp_walk *stack, __u32 process, __u32 tid,
 	__u64 id, key;
 
 	/* Without Python frames the maps do not exist. */
-	if (!take_python || !stack)
+	if (!take_python || !stack || !thread)
 		return native;
 	walk = &stack->python;
 	python = bpf_map_lookup_elem(&pythons, &tgid);
 	if (!python)
 		return native;
-	id = gp_walk_python(python, walk, tid == tgid, native);
+	id = gp_walk_python(python, walk, &thread->last, tid == tgid, native);
 	if (id)
 		return id;
 	id = gp_mix(gp_identify_python(python, walk, native), walk->flags) | 1;
@@ -189,7 +190,7 @@ __noinline __u64 gp_with_python(struct gp_walk *stack, __u32 process, __u32 tid,
 			gp_count(python_cut);
 		if (walk->flags & GP_PYTHON_UNREADABLE)
 			gp_count(python_unreadable);
-		if (!gp_send_python(python, walk, process, native, id)) {
+		if (!gp_send_python(python, walk, thread->process, native, id)) {
 			gp_count(python);
 			return native;
 		}

@@ -205,17 +205,21 @@ static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
 /* Hashes the Python frames of the current thread, or, if it has none, of the main thread if that is
  * asleep: it may wait for this one. */
 static __always_inline void gp_hash_python(struct gp_python *python, struct gp_python_walk *walk,
-					   bool is_main)
+					   struct gp_last *last, bool is_main)
 {
-	__u64 sleeps = 0, frame, before = walk->sleeps;
+	__u64 sleeps = 0, frame;
 
 	walk->flags = 0;
 	frame = gp_python_top(python, walk, is_main);
 	if (!frame && !walk->flags && !is_main) {
 		sleeps = gp_main_sleeps();
 		/* They are hashed already. */
-		if (sleeps && sleeps == before) {
-			walk->flags = walk->waited_flags;
+		if (sleeps && sleeps == last->sleeps) {
+			walk->sleeps = sleeps;
+			walk->flags = last->flags;
+			walk->first = last->first;
+			walk->state = last->state;
+			walk->count = last->count;
 			return;
 		}
 		if (sleeps &&
@@ -228,29 +232,35 @@ static __always_inline void gp_hash_python(struct gp_python *python, struct gp_p
 	walk->count = 0;
 	walk->bytes = 0;
 	walk->state = 0;
+	walk->outermost = frame;
 	walk->first = walk->next = frame;
+	walk->lowest = last->lowest;
 	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
 		gp_hash_python_part(python, walk);
 	if (walk->next)
 		walk->flags |= GP_PYTHON_CUT;
-	walk->waited_flags = walk->flags;
-	walk->lowest = walk->outermost;
+	last->sleeps = sleeps;
+	last->flags = walk->flags;
+	last->first = frame;
+	last->state = walk->state;
+	last->count = walk->count;
+	last->lowest = walk->outermost;
 }
 
 /* Walks the Python frames of the current thread. Returns the id of the combined stack
  * of these and the native stack `native`; `native` if there are none, 0 if their code
  * objects must be read. */
 __noinline __u64 gp_walk_python(struct gp_python *python, struct gp_python_walk *walk,
-				__u32 is_main, __u64 native)
+				struct gp_last *last, __u32 is_main, __u64 native)
 {
 	struct gp_python_known *known;
 	__u64 key;
 
 	/* Without Python frames the map does not exist. */
-	if (!take_python || !python || !walk)
+	if (!take_python || !python || !walk || !last)
 		return native;
 	walk->generation = python->generation;
-	gp_hash_python(python, walk, is_main);
+	gp_hash_python(python, walk, last, is_main);
 	if (!walk->count && (!walk->flags || walk->sleeps))
 		return native;
 	key = gp_mix(gp_mix(walk->state, walk->flags), native);

@@ -47,7 +47,7 @@ __noinline __u32 gp_hash_stack_page(struct gp_walk *walk, struct gp_code *code, 
 		return 0;
 	/* Bytes of a page below `sp` count as zeros. */
 	if (bpf_probe_read_kernel(walk->python.words, sizeof(walk->python.words),
-				  no_walks.python.words) ||
+				  (const void *)no_words) ||
 	    bpf_probe_read_user(walk->python.words, bytes, (void *)sp))
 		return 0;
 	for (__u64 first = 0; first < GP_PATH_WORDS; first += GP_HASHED_AT_ONCE)

@@ -21,7 +21,8 @@ struct {
 GP_MAP(paths, HASH, 16384, __u64, struct gp_path);
 
 /* tgid -> executable ranges; written by user space and removed at process exit. The
- * entry of process 0 always exists and matches no address. Preallocated, as `walks`.
+ * entry of process 0 always exists and matches no address. Preallocated: kernels before 6.1
+ * warn about maps that allocate in probes.
  * Full: more stacks than needed are copied. */
 GP_MAP(code_maps, HASH, 128, __u32, struct gp_code);
 
@@ -53,17 +54,15 @@ struct gp_look {
 struct gp_python_walk {
 	__u32 count;
 	__u32 flags;
-	__u64 sleeps;       /* gp_main_sleeps at the start of the walk, or 0 for own frames */
-	__u64 first;        /* the innermost frame */
-	__u64 next;         /* the next frame of the walk */
-	__u64 state;        /* hash of the frames so far */
-	__u64 key;          /* in known_python */
-	__u64 generation;   /* gp_python.generation at the start of the walk */
-	__u32 waited_flags; /* of the hashed frames of the main thread, which sleeps */
-	__u32 reserved;
-	__u64 outermost; /* the outermost frame so far */
-	__u64 lowest;    /* that of the walk before */
-	__u64 from;      /* address and size of the window's content */
+	__u64 sleeps;     /* gp_main_sleeps at the start of the walk, or 0 for own frames */
+	__u64 first;      /* the innermost frame */
+	__u64 next;       /* the next frame of the walk */
+	__u64 state;      /* hash of the frames so far */
+	__u64 key;        /* in known_python */
+	__u64 generation; /* gp_python.generation at the start of the walk */
+	__u64 outermost;  /* the outermost frame so far */
+	__u64 lowest;     /* that of the thread's walk before */
+	__u64 from;       /* address and size of the window's content */
 	__u64 bytes;
 	__u8 code[GP_PYTHON_MASK + 9];
 	union {
@@ -77,21 +76,22 @@ struct gp_python_walk {
 
 /* A stack that is being captured. What is needed of known ones comes first. */
 struct gp_walk {
+	__u64 is_used;
 	__u64 stack; /* stack id of the path that ends here, or 0 */
 	__u32 begin; /* words of the stack before the first of `python.words` */
 	__u32 count; /* how many of them there are */
-	__u32 reach; /* how many words the path of the last stack took from its begin */
-	__u32 reserved;
 	struct gp_python_walk python;
 	struct gp_stack record; /* `count` and `addresses` are the kernel's walk */
 	__u64 room;             /* bytes to the base of the main thread's stack */
 	struct gp_look look;
 };
-struct gp_walk no_walks;
+const volatile __u8 no_words[GP_PATH_WORDS * sizeof(__u64)];
 
-/* tid -> buffer for its walks; removed at thread exit. Preallocated: kernels before 6.1
- * warn about maps that allocate in probes. Full: losses.stacks. */
-GP_MAP(walks, HASH, 4096, __u32, struct gp_walk);
+/* A thread that takes a stack may lose its processor to another that does. */
+#define GP_WALKS_AT_ONCE 4
+
+/* Buffers of each processor. All in use: losses.stacks. */
+GP_MAP(walks, PERCPU_ARRAY, GP_WALKS_AT_ONCE, __u32, struct gp_walk);
 
 /* tgid -> interpreter; written by user space and removed at process exit. Full: its
  * stacks have no Python frames, which user space reports. */

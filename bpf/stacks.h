@@ -204,10 +204,10 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 	__u64 ip = PT_REGS_IP(ctx), return_address, root, hash, id;
 	struct gp_stack *record;
 
-	return_address = gp_return_address(walk, sp);
+	return_address = gp_return_address(thread, walk, sp);
 	root = gp_path_root(thread->process, ip, return_address, sp);
 	if (stack_mode == GP_STACKS_AUTO) {
-		id = gp_cached_path(walk, root, sp);
+		id = gp_cached_path(thread, walk, root, sp);
 		if (id)
 			return id;
 	}
@@ -230,18 +230,33 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 	return gp_send_copy_once(walk, hash);
 }
 
+/* A free buffer for a stack, to be given back; NULL if there is none. */
+static __always_inline struct gp_walk *gp_take_walk(void)
+{
+	for (__u32 i = 0; i < GP_WALKS_AT_ONCE; i++) {
+		struct gp_walk *walk = bpf_map_lookup_elem(&walks, &i);
+
+		if (walk && !__sync_lock_test_and_set(&walk->is_used, 1))
+			return walk;
+	}
+	return NULL;
+}
+
 /* Captures the call stack of the function being entered, including Python frames.
  * Returns its stack id, or 0. */
 static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, struct gp_thread *thread,
 					   __u32 tid)
 {
-	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walks);
-	__u64 native;
+	struct gp_walk *walk = gp_take_walk();
+	__u64 stack;
 
 	if (!walk) {
 		gp_count(stacks);
 		return 0;
 	}
-	native = gp_take_native_stack(ctx, sp, thread, walk);
-	return native && take_python ? gp_with_python(walk, thread->process, tid, native) : native;
+	stack = gp_take_native_stack(ctx, sp, thread, walk);
+	if (stack && take_python)
+		stack = gp_with_python(walk, thread, tid, stack);
+	walk->is_used = 0;
+	return stack;
 }

@@ -47,8 +47,6 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
 	struct gp_thread *thread;
 
-	if (stack_mode != GP_STACKS_OFF)
-		bpf_map_delete_elem(&walks, &tid);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
 		gp_count_open_launches(thread);
@@ -75,8 +73,6 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	if (thread)
 		gp_end_thread(thread, old_tid);
 	bpf_map_delete_elem(&threads, &tid);
-	if (stack_mode != GP_STACKS_OFF)
-		bpf_map_delete_elem(&walks, &old_tid);
 	gp_end_process(GP_RECORD_EXEC, task, tgid);
 	if (!gp_is_target(tgid))
 		return;

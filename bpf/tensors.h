@@ -17,8 +17,7 @@
 
 /* Reads the arguments; false if they are no allocation, free or out-of-memory error of GPU memory.
  */
-static __always_inline bool gp_read_block(struct pt_regs *ctx,
-					  const volatile struct gp_recipe *recipe, bool is_at_end,
+static __always_inline bool gp_read_block(struct pt_regs *ctx, bool has_device, bool is_at_end,
 					  struct gp_tensor *tensor)
 {
 	const __u64 allocation = sizeof("MemoryAllocation") - 1;
@@ -34,7 +33,7 @@ static __always_inline bool gp_read_block(struct pt_regs *ctx,
 		second = first;
 		first = 0;
 	}
-	if (recipe->device.place != GP_PLACE_NONE) {
+	if (has_device) {
 		tensor->address = first;
 		tensor->bytes = second;
 		tensor->allocated = third;
@@ -77,14 +76,13 @@ static __always_inline void gp_send_tensor(struct pt_regs *ctx, struct gp_thread
 /* Entry of a hook of a framework's allocator. */
 static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 {
-	__u32 row = cookie & (GP_MAX_ROWS - 1);
-	const volatile struct gp_recipe *recipe = &recipes[row];
-	bool is_at_end = recipe->op == GP_OP_OUT_OF_MEMORY;
-	struct gp_tensor tensor = {.type = GP_RECORD_TENSOR, .row = row};
+	bool is_at_end = cookie & GP_COOKIE_OUT_OF_MEMORY;
+	struct gp_tensor tensor = {.type = GP_RECORD_TENSOR, .row = cookie & (GP_MAX_ROWS - 1)};
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), start_ns;
 	struct gp_thread *thread;
 
-	if (!take_tensors || !gp_read_block(ctx, recipe, is_at_end, &tensor))
+	if (!take_tensors ||
+	    !gp_read_block(ctx, cookie & GP_COOKIE_WITH_DEVICE, is_at_end, &tensor))
 		return;
 	tensor.tgid = pid_tgid >> 32;
 	tensor.tid = (__u32)pid_tgid;
@@ -96,7 +94,9 @@ static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 	}
 	thread->cost.tensors += !is_at_end;
 	start_ns = gp_begin_hit(thread);
-	if (!is_at_end && gp_is_without_tensors(tensor.tgid)) {
+	if (start_ns)
+		thread->without_tensors = gp_is_without_tensors(tensor.tgid);
+	if (!is_at_end && thread->without_tensors) {
 		thread->block = 0;
 	} else {
 		thread->block = tensor.address;

@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t};
 
 use super::kind::AttachKind;
 use super::load::Probe;
+use super::recipe::cookie;
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_stacks::functions::FunctionInFile;
 
@@ -35,7 +36,7 @@ impl From<&FunctionInFile> for ProbePoint {
     fn from(function: &FunctionInFile) -> Self {
         Self {
             offset: function.offset,
-            cookie: u64::from(function.row),
+            cookie: cookie(usize::from(function.row)),
         }
     }
 }
@@ -45,7 +46,9 @@ impl From<&FunctionInFile> for ProbePoint {
 pub enum Purpose {
     /// Entry and return of calls.
     Calls,
-    /// Functions of which only the entry matters: launches and stream operations.
+    /// Launches that are only counted.
+    Launches,
+    /// Stream operations, of which only the entry matters.
     Entries,
     /// Functions of frameworks' allocators: entry only, with the call stack.
     Tensors,
@@ -172,6 +175,7 @@ impl Probe {
             Purpose::Batches => of_kind(&progs.batch_multi, &progs.batch_perf),
             Purpose::CodeDealloc => of_kind(&progs.code_gone_multi, &progs.code_gone_perf),
             Purpose::Rendezvous => of_kind(&progs.rendezvous_multi, &progs.rendezvous_perf),
+            Purpose::Launches => of_kind(&progs.launch_multi, &progs.launch_perf),
             Purpose::Entries | Purpose::Requests => of_kind(&progs.entry_multi, &progs.entry_perf),
         };
         vec![(program, false)]

@@ -153,6 +153,7 @@ fn select_programs(open: &mut OpenGpuprobeSkel<'_>, settings: &LoadSettings, kin
         let is_needed = match (what, way) {
             ("batch", _) => settings.modes.activity,
             ("code_gone", _) => settings.python,
+            ("launch", _) => settings.modes.cudatrace,
             ("tensor", "request") => settings.requests,
             ("tensor", _) => settings.tensors,
             ("task", "fork") => settings.follow_children,

@@ -1,7 +1,7 @@
 //! Rows of the function table in the kernel side's form.
 
 use super::skeleton::types;
-use gpuprobe_cuda::{EntryValue, Flag, Function, Op};
+use gpuprobe_cuda::{EntryValue, FUNCTIONS, Flag, Function, Op, cookie as flags};
 
 fn raw_value(value: EntryValue) -> types::gp_value {
     types::gp_value {
@@ -48,4 +48,19 @@ pub(super) fn recipe(function: &Function) -> types::gp_recipe {
         unless: function.unless.map(raw_value),
         extra: function.extra.map(raw_value),
     }
+}
+
+/// The attach cookie of a function.
+pub(super) fn cookie(row: usize) -> u64 {
+    let function = &FUNCTIONS[row];
+    [
+        (function.address.index == 1, flags::SECOND),
+        (function.op == Op::OutOfMemory, flags::OUT_OF_MEMORY),
+        (function.device.is_there(), flags::WITH_DEVICE),
+    ]
+    .into_iter()
+    .fold(
+        row as u64,
+        |all, (has, flag)| if has { all | flag } else { all },
+    )
 }

@@ -219,9 +219,12 @@ impl Finder {
             .partition(|f| only_counted(op(f)) || op(f).is_capture_call());
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
+        let (launches, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|f| op(f).is_launch());
         let points = |of: Vec<FoundFunction>| of.iter().map(ProbePoint::from).collect();
         let mut parts: Vec<(_, Vec<_>)> = vec![
             (Purpose::Calls, points(calls)),
+            (Purpose::Launches, points(launches)),
             (Purpose::Entries, points(entries)),
         ];
         parts.retain(|(_, points)| !points.is_empty());

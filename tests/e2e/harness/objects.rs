@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use super::child::state_of;
 use super::{Gpuprobe, wait_for, wait_within};
-use gpuprobe_cuda::FUNCTIONS;
+use gpuprobe_cuda::{FUNCTIONS, MAX_ROWS};
 
 /// Ids of links, programs and maps. The kernel assigns increasing ids: none is reused soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ fn descriptors(pid: u32) -> Vec<String> {
 }
 
 /// The CUDA functions and frameworks' allocators on which a gpuprobe has probes of its session: the kernel says the
-/// cookie of each, which is its row.
+/// cookie of each, which begins with its row.
 pub(crate) fn probed(pid: u32) -> BTreeSet<&'static str> {
     let is_cuda = |text: &String| text.contains("/libcuda") || text.contains("/libc10");
     let rows = |text: String| {
@@ -57,7 +57,9 @@ pub(crate) fn probed(pid: u32) -> BTreeSet<&'static str> {
         cookies
     };
     let links = descriptors(pid).into_iter().filter(is_cuda).flat_map(rows);
-    links.map(|row| FUNCTIONS[row].symbol).collect()
+    links
+        .map(|cookie| FUNCTIONS[cookie % MAX_ROWS].symbol)
+        .collect()
 }
 
 /// How often the programs on functions of CUDA of a gpuprobe have run, while the kernel counts.

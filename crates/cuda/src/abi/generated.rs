@@ -6,6 +6,16 @@ pub const MAX_ROWS: usize = 512;
 /// Maximum number of extra values that a recipe sends with a call.
 pub const EXTRA: usize = 8;
 
+/// What frequent calls need of their recipe, in the attach cookie behind the row.
+pub mod cookie {
+    /// `address` is the second argument, not the first
+    pub const SECOND: u64 = 1 << 16;
+    /// GP_OP_OUT_OF_MEMORY
+    pub const OUT_OF_MEMORY: u64 = 1 << 17;
+    /// there is a `device`
+    pub const WITH_DEVICE: u64 = 1 << 18;
+}
+
 /// cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY.
 pub const OUT_OF_MEMORY: i32 = 2;
 
