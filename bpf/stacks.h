@@ -233,8 +233,11 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 /* A free buffer for a stack, to be given back; NULL if there is none. */
 static __always_inline struct gp_walk *gp_take_walk(void)
 {
+	/* The verifier takes what comes back from an exchange for anything. */
+#pragma unroll
 	for (__u32 i = 0; i < GP_WALKS_AT_ONCE; i++) {
-		struct gp_walk *walk = bpf_map_lookup_elem(&walks, &i);
+		__u32 index = i;
+		struct gp_walk *walk = bpf_map_lookup_elem(&walks, &index);
 
 		if (walk && !__sync_lock_test_and_set(&walk->is_used, 1))
 			return walk;
