@@ -240,8 +240,8 @@ fn root_new_libraries_are_probed_soon_beside_many_starts_and_their_users_are_lis
                 && is_listed(at_once.pid)
         });
         if round == 0 {
-            let words = [&*format!("process {} ", at_once.pid), "is traced from "];
-            gpuprobe.stderr.line_with(&words);
+            // Or one of another test: only a few are named.
+            gpuprobe.stderr.line_with(&["process ", "is traced from "]);
         }
         whole += usize::from(is_whole(report.process(later.pid)));
         if whole == WANTED {
