@@ -92,7 +92,7 @@ from recordings import (
     check_same_as_nsys,
     check_samples,
 )
-from stacks import check_sanitizer, check_stacks_pytorch, check_stacks_sanitizer
+from stacks import check_plans, check_sanitizer, check_stacks_pytorch, check_stacks_sanitizer
 from stress import STRESS, check_stress
 from tensors import check_tensors, check_tensors_ddp, check_tensors_late
 from workload import BUILDS as WORKLOADS
@@ -188,6 +188,7 @@ CHECKS = {
     "recording, nsys reads it": (check_nsys_reads, "allocations_shared"),
     "stacks, compute-sanitizer": (check_stacks_sanitizer, "allocations_shared"),
     "stacks, PyTorch": (check_stacks_pytorch,),
+    "stacks, cuFFT": (check_plans,),
     "Python, PyTorch's history": (check_torch_history,),
     "Python, transformers": (check_user_lines, "torch,transformers", "train_libraries.py", "transformers"),
     "PyTorch, GPT-2 late": (check_gpt2_late,),

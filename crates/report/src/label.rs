@@ -10,17 +10,26 @@ use crate::fold::{FrameOrigin, is_interpreters, is_python, place};
 use crate::names;
 use crate::owners::is_framework_code;
 use gpuprobe_model::stack::Frame;
-use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
+use gpuprobe_stacks::allocators::{down_to_start, is_inner};
 use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::owners::{CodeRole, role, stem};
 
 /// Limit on the callers appended to a label to make it unique.
 const MAX_CALLERS: usize = 4;
 
 /// The label of a call stack, innermost frame first: in a Python program the user's innermost line,
-/// else the first frame that belongs neither to CUDA nor to an allocator. If only library Python
-/// has called native code of a framework, the library line. `None` without frames.
+/// else the program's frame and the library that it called, as `via libcufft`. If only library
+/// Python has called native code of a framework, the library line. `None` without frames.
 pub fn label(frames: &[Frame]) -> Option<String> {
-    user_frame(frames).map(|index| described(&frames[index]))
+    let index = user_frame(frames)?;
+    let label = described(&frames[index]);
+    let is_called =
+        |frame: &&Frame| rank(frame) < Rank::Inner && frame.module != frames[index].module;
+    let called = frames[..index].iter().rev().find(is_called);
+    Some(match called.filter(|_| !is_python(&frames[index])) {
+        Some(called) => format!("{label} via {}", stem(file_name(&called.module))),
+        None => label,
+    })
 }
 
 /// File and line in the label of a call stack, if it has both.
@@ -158,8 +167,7 @@ pub fn via(frames: &[Frame], api: &str) -> String {
     let called = &frames[..labelled];
     let called = &called[..called.iter().position(is_python).unwrap_or(labelled)];
     // A frame without a name is not informative, as at the start of a thread.
-    let is_named = |frame: &Frame| !frame.function.contains("+0x");
-    let is_shown = |frame: &&Frame| is_named(frame) && !is_inner(frame) && !is_interpreters(frame);
+    let is_shown = |frame: &&Frame| frame.is_named() && !is_inner(frame) && !is_interpreters(frame);
     let mut outer = called.iter().rev();
     let first = outer.find(is_shown);
     match first.map(|frame| names::simplify(&frame.function)) {
@@ -174,13 +182,42 @@ fn user_frame(frames: &[Frame]) -> Option<usize> {
         let mut all = frames.iter();
         all.position(|frame| FrameOrigin::of(frame) == origin)
     };
-    let native = || match (first_user(frames), first(FrameOrigin::Library)) {
-        (Some(native), Some(python)) if is_framework(&frames[native]) => Some(python),
-        (Some(native), _) => Some(native),
-        // All belong to CUDA or an allocator: the outermost frame shown.
-        (None, _) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
+    let shown = down_to_start(frames, |frame| &frame.function);
+    let native = || {
+        let ranks = || frames[..shown].iter().map(rank).enumerate();
+        let (native, rank) = ranks().min_by_key(|(_, rank)| *rank)?;
+        let is_bare = rank >= Rank::Bare || is_framework(&frames[native]);
+        match first(FrameOrigin::Library).filter(|_| is_bare) {
+            Some(python) => Some(python),
+            // All belong to CUDA or an allocator: the outermost frame shown.
+            None if rank == Rank::Inner => shown.checked_sub(1),
+            None => Some(native),
+        }
     };
     first(FrameOrigin::User).or_else(native)
+}
+
+/// How well a native frame labels its call site, best first; of equal ones the innermost does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Code with debug information: the user's own, as libraries are shipped without.
+    Line,
+    Named,
+    /// Without a name, or an interpreter's or the system's.
+    Bare,
+    /// CUDA's or an allocator's.
+    Inner,
+}
+
+fn rank(frame: &Frame) -> Rank {
+    let is_systems = role(&frame.module) == CodeRole::PassThrough && !frame.module.starts_with('[');
+    match frame {
+        _ if is_inner(frame) => Rank::Inner,
+        _ if is_python(frame) || is_interpreters(frame) || is_systems => Rank::Bare,
+        _ if frame.line.is_some() => Rank::Line,
+        _ if frame.is_named() => Rank::Named,
+        _ => Rank::Bare,
+    }
 }
 
 /// Whether the frame belongs to a framework used from Python, or to Python itself.
@@ -202,7 +239,7 @@ fn described(frame: &Frame) -> String {
     }
     let module = file_name(&frame.module);
     let module = module.split(".so").next().unwrap_or(module);
-    if function.contains("+0x") || module.starts_with('[') || module.is_empty() {
+    if !frame.is_named() || module.starts_with('[') || module.is_empty() {
         return function;
     }
     format!("{module}: {function}")

@@ -83,8 +83,7 @@ fn build_place(frame: &Frame) -> u64 {
         module => stem(file_name(module)),
     };
     // Without a name, the function is a place in the file or an address.
-    let is_named = !frame.function.contains("+0x") && !frame.function.starts_with("0x");
-    hash((is_named.then_some(&frame.function), file))
+    hash((frame.is_named().then_some(&frame.function), file))
 }
 
 fn hash(names: impl Hash) -> u64 {

@@ -105,11 +105,6 @@ pub(crate) fn is_allocator_file(module: &str) -> bool {
     begins_with(file_name(module), FILES)
 }
 
-/// The index of the first frame that is neither CUDA's nor an allocator's; `None` if there is none.
-pub fn first_user(frames: &[Frame]) -> Option<usize> {
-    frames.iter().position(|frame| !is_inner(frame))
-}
-
 /// Whether a frame is CUDA's or an allocator's.
 pub fn is_inner(frame: &Frame) -> bool {
     let is_native = frame.language == Language::Native;
@@ -209,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_frame_of_a_user_is_behind_cuda_and_allocators() {
+    fn frames_of_cuda_and_of_allocators_are_inner() {
         let native = |function, module| frame(function, module, Language::Native);
         let cuda = native("cudaMalloc", "/x/libcudart.so.12");
         let allocator = native("rmm::allocate(int)", "/app");
@@ -225,11 +220,6 @@ mod tests {
         ] {
             assert_eq!(super::is_inner(frame), is_inner, "{frame:?}");
         }
-        let inner = [cuda, allocator, library];
-        assert_eq!(first_user(&inner), None);
-        assert_eq!(first_user(&[&inner[..], &[user]].concat()), Some(3));
-        assert_eq!(first_user(&[python]), Some(0));
-        assert_eq!(first_user(&[]), None);
         assert!(is_below_main("clone3") && !is_below_main("clone4"));
     }
 

@@ -95,6 +95,37 @@ fn root_programs_of_every_build_are_named() {
     check_shapes(&report, shapes);
 }
 
+#[test]
+fn root_a_stripped_library_is_labelled_by_the_line_that_calls_it() {
+    let folder = TempDir::new().unwrap();
+    let bare = [
+        "-O2",
+        "-fomit-frame-pointer",
+        "-fvisibility=hidden",
+        "-shared",
+        "-fPIC",
+        "-s",
+    ];
+    let library = program(&folder, "plans", "plans.c", &bare);
+    let sessions = program(&folder, "sessions", "sessions.c", &["-O2"]);
+    let (report, pids) = traced(&[format!("{sessions} {library}")], "auto");
+    let site = only(&report, pids[0]);
+    let source = include_str!("../../../crates/stacks/tests/stacks/programs/sessions.c");
+    let mut lines = source.lines();
+    let line = 1 + lines
+        .position(|line| line.contains("return plan_make"))
+        .unwrap();
+    let label = format!("sessions.c:{line} open_session via plans");
+    assert_eq!(site["label"], label);
+    let held = ["live_bytes", "live_allocations"].map(|key| number(site, key));
+    assert_eq!(held, [3 << 20, 3]);
+    let unnamed = list(site, "stack").iter().filter(|frame| {
+        let function = frame["function"].as_str().unwrap();
+        function.starts_with("plans+0x")
+    });
+    assert_eq!(unnamed.count(), 2, "{site}");
+}
+
 /// Templates, lambdas and inlined functions of C++.
 fn check_shapes(report: &Report, pid: u32) {
     let site = only(report, pid);

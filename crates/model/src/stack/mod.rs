@@ -113,6 +113,13 @@ pub struct Frame {
     pub inlined: bool,
 }
 
+impl Frame {
+    /// Whether the function has a symbol; without one it is a place in the file or an address.
+    pub fn is_named(&self) -> bool {
+        !self.function.contains("+0x") && !self.function.starts_with("0x")
+    }
+}
+
 /// A source of frames for locations.
 pub trait Symbolize {
     /// The frames at `location` of process `pid`, innermost first: inlined functions, then the

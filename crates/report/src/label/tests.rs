@@ -40,6 +40,49 @@ fn the_label_is_the_first_user_frame() {
 }
 
 #[test]
+fn frames_of_libraries_without_lines_are_behind_the_programs() {
+    let cufft = "/x/libcufft.so.12.0.0.61";
+    let bare = || frame("libcufft.so.12.0.0.61+0x31adcb", cufft, None);
+    let plan = frame("cufftPlan1d", cufft, None);
+    let line = Some(("/src/plans.cu", 23));
+    let session = |line| frame("open_session", "/srv/plans", line);
+    let main = frame("main", "/srv/plans", line);
+    let start = frame("__libc_start_main", "/lib/libc.so.6", None);
+    let thread = frame("execute_native_thread_routine", "/lib/libstdc++.so.6", None);
+    let stack = |frames: &[&Frame]| frames.iter().copied().cloned().collect::<Vec<_>>();
+    let cuda = frame("cuMemAlloc_v2", "/x/libcuda.so.1", None);
+    let user = session(line);
+    for (called, expected) in [
+        (
+            vec![&plan, &user, &main],
+            "plans.cu:23 open_session via libcufft",
+        ),
+        (vec![&user, &main], "plans.cu:23 open_session via libcufft"),
+        (vec![&plan, &session(None), &start], "libcufft: cufftPlan1d"),
+        (
+            vec![&session(None), &start],
+            "plans: open_session via libcufft",
+        ),
+        (vec![&thread, &start], "libcufft.so.12.0.0.61+0x31adcb"),
+    ] {
+        let stack = stack(&[&[&cuda, &bare(), &bare()], &called[..]].concat());
+        assert_eq!(label(&stack).as_deref(), Some(expected));
+    }
+    let planned = stack(&[&cuda, &bare(), &plan, &user, &main]);
+    assert_eq!(
+        via(&planned, "cuMemAlloc_v2"),
+        "cufftPlan1d > cuMemAlloc_v2"
+    );
+    assert_eq!(super::line(&planned), Some(("/src/plans.cu", 23)));
+    let python = Frame {
+        language: Language::Python,
+        ..frame("plan", "", Some(("/v/site-packages/x/fft.py", 9)))
+    };
+    let called = stack(&[&cuda, &bare(), &python]);
+    assert_eq!(label(&called).as_deref(), Some("fft.py:9 plan"));
+}
+
+#[test]
 fn framework_code_is_labelled_by_its_python_line() {
     let mut line = frame("step", "train.py", Some(("/home/ada/train.py", 88)));
     line.language = Language::Python;
