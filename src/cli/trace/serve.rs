@@ -10,7 +10,6 @@ use clap::Args;
 
 use super::target::TargetArgs;
 use crate::live::{self, AdvancedOptions, ServeConfig, TraceConfig};
-use crate::probe::StackMode;
 use crate::serve::listen::check_access;
 use crate::serve::{Listen, tls};
 use gpuprobe_cuda::Modes;
@@ -101,12 +100,7 @@ impl ServeArgs {
             bandwidth_util: true,
             ..Modes::default()
         });
-        let by_default = match modes.memleak {
-            true => StackMode::Auto,
-            false => StackMode::Off,
-        };
         Ok(TraceConfig {
-            stacks: self.target.stacks.unwrap_or(by_default),
             serve: Some(serve),
             ..self.target.config(self.advanced, modes, TAKEN_IN_EVERY)
         })

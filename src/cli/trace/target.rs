@@ -49,7 +49,7 @@ pub(in crate::cli) struct TargetArgs {
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub(in crate::cli) duration: Option<Duration>,
 
-    /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
+    /// How call stacks are taken [default: auto for --memleak and --bandwidth-util, else off].
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Call stacks")]
     pub(in crate::cli) stacks: Option<StackMode>,
 
@@ -92,9 +92,8 @@ impl TargetArgs {
         modes: Modes,
         interval: Duration,
     ) -> TraceConfig {
-        let target = self.target();
-        // By default, only where few processes pay for stacks.
-        let by_default = match modes.memleak && target != Target::Everything {
+        // Launches are too frequent to pay for stacks that nobody asked for.
+        let by_default = match modes.memleak || modes.bandwidth_util {
             true => StackMode::Auto,
             false => StackMode::Off,
         };
@@ -105,7 +104,7 @@ impl TargetArgs {
                 true => self.tensors,
                 false => TensorMode::Off,
             },
-            target,
+            target: self.target(),
             children: self.children,
             filter: self.filter,
             kinds: match self.kind.is_empty() {

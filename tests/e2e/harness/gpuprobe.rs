@@ -184,7 +184,7 @@ impl Setup {
 
     fn stacks(&self) -> &[&str] {
         let is_said = self.arguments.iter().any(|word| word == "--stacks");
-        match self.takes_stacks || is_said || !self.modes.contains(&"--memleak") {
+        match self.takes_stacks || is_said {
             true => &[],
             false => &["--stacks", "off"],
         }
