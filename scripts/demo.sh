@@ -102,10 +102,10 @@ app=
 say "a program from its first call; the exit status says whether it leaks"
 status=0
 show "$gpuprobe" --interval 1h --stacks-shown -- "$program"
-"$gpuprobe" --interval 1h --fail-on-leak --output "$work/gate" -- "$program" || status=$?
-[[ $status -eq 100 ]] || die "--fail-on-leak ended with $status, not 100"
+"$gpuprobe" --interval 1h --fail-on leak --output "$work/gate" -- "$program" || status=$?
+[[ $status -eq 100 ]] || die "--fail-on leak ended with $status, not 100"
 # shellcheck disable=SC2016 # as one would type it
-printf '\n$ %s --fail-on-leak -- %s; echo $?\n%s\n' "$gpuprobe" "$program" "$status"
+printf '\n$ %s --fail-on leak -- %s; echo $?\n%s\n' "$gpuprobe" "$program" "$status"
 
 printf '\n'
 say "every report names $source:$leaking_line, where the lost memory is allocated"

@@ -6,16 +6,17 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
+use super::recorded::judged;
 use super::{file, progress};
 use gpuprobe_analysis::{Analysis, Filter, NEWEST};
 use gpuprobe_os::color::ColorOption;
-use gpuprobe_report::gate::LEAKED;
+use gpuprobe_report::gate::GateConfig;
 use gpuprobe_views::report::{self, AnalysisFormat, ReportConfig};
 #[cfg(feature = "live")]
 use {
     super::trace::TargetArgs,
     super::wrong,
-    crate::live::{self, AdvancedOptions, Explains, Target, TraceConfig},
+    crate::live::{self, AdvancedOptions, Target, TraceConfig},
     clap::error::ErrorKind,
     gpuprobe_cuda::Modes,
     gpuprobe_views::ReportFormat,
@@ -36,12 +37,11 @@ pub(super) struct ExplainArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// End with status 100 if a leak was found.
-    #[arg(long)]
-    fail_on_leak: bool,
-
     #[command(flatten)]
     color: ColorOption,
+
+    #[command(flatten)]
+    gate: Option<GateConfig>,
 
     #[cfg(feature = "live")]
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(super) struct ExplainArgs {
     advanced: AdvancedOptions,
 }
 
-/// How long is watched by default: a verdict of growth needs nearly that.
+/// How long is watched by default at most: a verdict of growth needs nearly that.
 #[cfg(feature = "live")]
 const WATCHED: Duration = Duration::from_secs(60);
 /// Reports are only written at the end.
@@ -86,14 +86,10 @@ impl ExplainArgs {
             },
             output: self.output,
             color: self.color,
+            gate: self.gate,
             ..ReportConfig::default()
         };
-        let found = report::run(&config, &progress::on_stderr())?.explain;
-        let is_leak = found.is_some_and(|found| found.has_growth());
-        Ok(match self.fail_on_leak && is_leak {
-            true => ExitCode::from(LEAKED),
-            false => ExitCode::SUCCESS,
-        })
+        Ok(judged(report::run(&config, &progress::on_stderr())?))
     }
 
     #[cfg(feature = "live")]
@@ -114,9 +110,9 @@ impl ExplainArgs {
             },
             output: self.output,
             color: self.color,
-            explains: Some(Explains {
-                fails: self.fail_on_leak,
-            }),
+            explains: true,
+            until_settled: watched.is_some() && self.target.duration.is_none(),
+            gate: self.gate,
             ..self.target.config(self.advanced, modes, NEVER)
         }
     }

@@ -46,7 +46,7 @@ const RULES: &[OptionRule] = &[
             "kind",
             "older_than",
             "min_size",
-            "fail_on_leak",
+            "fail_on",
             "folded",
             "flamegraph",
             "pprof",
@@ -72,7 +72,7 @@ const RULES: &[OptionRule] = &[
     },
     OptionRule {
         commands: &[TRACE],
-        options: &["fail_on_leak"],
+        options: &["fail_on"],
         works: |given| given.takes_stacks(),
         grade: UnusedOption::Warning,
         why: "without call stacks, what libraries and frameworks keep is not told from leaks; add --stacks auto",

@@ -25,9 +25,14 @@ pub(super) fn report(mut config: ReportConfig) -> Result<ExitCode> {
         Analysis::Usage => progress::beside(config.output.as_deref()),
         _ => progress::on_stderr(),
     };
-    match report::run(&config, &progress)?.leaks {
-        true => Ok(ExitCode::from(LEAKED)),
-        false => Ok(ExitCode::SUCCESS),
+    Ok(judged(report::run(&config, &progress)?))
+}
+
+/// The exit status after a gate that fails or not.
+pub(super) fn judged(fails: bool) -> ExitCode {
+    match fails {
+        true => ExitCode::from(LEAKED),
+        false => ExitCode::SUCCESS,
     }
 }
 

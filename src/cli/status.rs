@@ -13,7 +13,7 @@ const STATUSES: [(&str, &str); 9] = [
         "3",
         "nothing could be traced, or the file has nothing of what was asked for",
     ),
-    ("100", "--fail-on-leak found a leak, or with explain growth"),
+    ("100", "--fail-on found a leak"),
     ("126", "COMMAND could not be started"),
     ("127", "COMMAND was not found"),
     (

@@ -161,18 +161,13 @@ pub struct TraceConfig {
     /// Shows how many functions are named at the end.
     pub progress: Option<SharedProgress>,
     /// At the end, only the explanation is printed.
-    pub explains: Option<Explains>,
+    pub explains: bool,
+    /// The session ends as soon as the explanation would hardly change.
+    pub until_settled: bool,
     /// Instead of reports, documents are served.
     pub serve: Option<ServeConfig>,
     /// The screens of `gpuprobe top`; `None` without them.
     pub screens: Option<ScreenConfig>,
-}
-
-/// Settings of the explanation at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Explains {
-    /// A leak sets the exit status to [`LEAKED`](gpuprobe_report::gate::LEAKED).
-    pub fails: bool,
 }
 
 impl TraceConfig {

@@ -2,7 +2,7 @@
 //! `tests/recordings/explain.rs`.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ fn explained(script: &str) -> Value {
     let answer = folder.path().join("answer");
     let script = script.replace('@', &standin().program_text(Backend::Shared));
     let output = Command::new(BINARY)
-        .args(["explain", "--format", "json", "--fail-on-leak", "-o"])
+        .args(["explain", "--format", "json", "--fail-on", "growing", "-o"])
         .arg(&answer)
         .args(["--", "sh", "-c", &script])
         .output()
@@ -53,4 +53,44 @@ fn root_a_command_is_explained_and_nothing_is_a_leak_at_once() {
     assert!(verdicts(&report).all(|one| one["grade"] != "LEAK"));
     let is_held = |one: &Value| one["bytes"] == 4 << 21 && one["allocations"] == 4;
     assert!(verdicts(&report).any(is_held), "{report}");
+}
+
+#[test]
+fn root_a_leak_in_each_step_is_the_answer_within_15_seconds() {
+    require_bpf();
+    let folder = TempDir::new().unwrap();
+    let answer = folder.path().join("answer");
+    // It loads CUDA before it is watched, and outlives that.
+    let steps = format!("alloc 65536; {}", "sleep 0.1; alloc 1048576; ".repeat(600));
+    let program = standin().program(Backend::Shared);
+    let mut program = Command::new(program)
+        .args(["-c", &steps])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let explain = ["explain", "--format", "json", "--fail-on", "leak", "--pid"];
+    let output = Command::new(BINARY)
+        .args(explain)
+        .arg(program.id().to_string())
+        .arg("-o")
+        .arg(&answer)
+        .output()
+        .unwrap();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(100), "{said}");
+    assert!(said.contains("watching for 10s: "), "{said}");
+    assert!(said.contains(" grows so far, "), "{said}");
+    assert!(said.contains("(native, still running: growing)"), "{said}");
+    let text = fs::read_to_string(answer).unwrap();
+    let report: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        verdicts(&report).next().unwrap()["grade"],
+        "LEAK",
+        "{report}"
+    );
+    assert_eq!(report["gate"]["failed"], true, "{report}");
+    let watched = report["explain"]["watched_seconds"].as_f64().unwrap();
+    assert!((12.0..16.0).contains(&watched), "{watched} s");
 }

@@ -1,4 +1,4 @@
-//! `--fail-on-leak`: memory that was never freed fails the run. What is a leak and what is none:
+//! `--fail-on`: memory that was never freed fails the run. What is a leak and what is none:
 //! `tests/recordings`.
 
 use std::fs;
@@ -48,11 +48,11 @@ fn root_leaks_have_a_distinct_exit_status() {
         ),
     ];
     for (script, expected, first) in rows {
-        let (status, said, _) = ending(script, &["--fail-on-leak"]);
+        let (status, said, _) = ending(script, &["--fail-on", "leak"]);
         assert_eq!(status, expected, "{script}: {said:#?}");
         assert!(said[0].starts_with(first), "{script}: {said:#?}");
     }
-    let (status, said, _) = ending(LEAK, &["--fail-on-leak=12KiB"]);
+    let (status, said, _) = ending(LEAK, &["--fail-on", "leak=12KiB"]);
     assert_eq!(status, 0, "{said:#?}");
 }
 
@@ -63,7 +63,7 @@ fn root_a_run_its_report_its_junit_file_and_its_recording_have_the_same_leaks() 
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (junit, recording, baseline) = (file("out.xml"), file("run.sqlite"), file("earlier.json"));
     let outputs = ["--junit", &junit, "--record", &recording];
-    let outputs = [&["--fail-on-leak"], &outputs[..]].concat();
+    let outputs = [&["--fail-on", "leak"], &outputs[..]].concat();
     let (status, said, json) = ending(LEAKS, &outputs);
     assert_eq!(status, LEAKED);
     let leak = &said[1];
@@ -84,15 +84,15 @@ fn root_a_run_its_report_its_junit_file_and_its_recording_have_the_same_leaks() 
         let said = String::from_utf8(made.stderr).unwrap();
         (made.status.code().unwrap(), said)
     };
-    let (status, again) = report(&["--fail-on-leak"]);
+    let (status, again) = report(&["--fail-on", "leak"]);
     // The command line of a short-lived process may be unknown.
     let place = leak.split("  (").next().unwrap();
     assert!(again.contains(place), "{leak} is not in {again}");
     assert_eq!(status, LEAKED);
-    assert_eq!(report(&["--fail-on-leak", "--ignore", "workload"]).0, 0);
+    assert_eq!(report(&["--fail-on", "leak", "--ignore", "workload"]).0, 0);
     // What the first run had is known in the next.
     fs::write(&baseline, json).unwrap();
-    let (status, said, _) = ending(LEAKS, &["--fail-on-leak", "--baseline", &baseline]);
+    let (status, said, _) = ending(LEAKS, &["--fail-on", "leak", "--baseline", &baseline]);
     assert_eq!(status, 0, "{said:#?}");
     let excused = |line: &String| line.ends_with(" as in the baseline");
     assert!(said.iter().any(excused), "{said:#?}");

@@ -200,7 +200,10 @@ fn a_site_has_one_label_in_all_outputs() {
         format!("replay {file} --last"),
         format!("replay {file} --last --format json"),
         format!("plot {file} --by site -o {}", chart.display()),
-        format!("report {file} --fail-on-leak --junit {}", junit.display()),
+        format!(
+            "report {file} --fail-on never-freed --junit {}",
+            junit.display()
+        ),
     ] {
         let output = gpuprobe(&command.split(' ').collect::<Vec<_>>());
         let mut written = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();

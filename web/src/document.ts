@@ -40,7 +40,7 @@ export interface FileProcess {
 }
 
 export interface Verdict {
-    grade: 'LEAK' | 'warn' | 'ok' | 'note';
+    grade: 'LEAK' | 'warn' | 'too early' | 'ok' | 'note';
     verdict: string;
     confidence: string;
     pid: number;

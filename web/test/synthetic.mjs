@@ -316,7 +316,7 @@ function makeExplain(pid, memory) {
                 evidence: ['4 allocations live for 31 s, of usually 0.2 s'],
                 advice: 'look for what keeps single ones',
             }),
-            one('ok', 'cache', 'not enough data: 20 more seconds', {
+            one('ok', 'cache', 'likely', {
                 evidence: ['12.04 MiB in 40 allocations: freed and allocated again'],
             }),
             one('note', 'context', 'certain', {

@@ -24,6 +24,7 @@ use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
 use gpuprobe_report::about::{About, AnalysisTotals, AtPeak};
 use gpuprobe_report::explain::Explain;
+use gpuprobe_report::gate::RunSource;
 use gpuprobe_report::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
 use gpuprobe_report::work::WorkList;
 use gpuprobe_report::{Options, Report, ReportSources};
@@ -228,6 +229,14 @@ impl File {
             run: run_of(&self.session),
             ..profile::of_ledger(played.ledger(), played.symbols(), scope, time_ns)
         })
+    }
+
+    /// Whether the file is a recording or an export.
+    pub fn source(&self) -> RunSource {
+        match self.database.has_table("GPUPROBE_LOG") {
+            true => RunSource::Recording,
+            false => RunSource::Export,
+        }
     }
 
     /// Builds the report that answers `question`.

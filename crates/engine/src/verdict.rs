@@ -15,15 +15,23 @@ pub use vocabulary::{Confidence, Severity, Verdict};
 
 /// Growth for less than this, ns, is not called growth yet: programs warm up.
 pub const LEAST_GROWTH_NS: u64 = 57_000_000_000;
+/// The same of growth in step, by as much in each second.
+pub const LEAST_IN_STEP_NS: u64 = 13_000_000_000;
+/// Fewer steps may fill a cache of a usual size.
+const LEAST_STEPS: u64 = 100;
 /// Growth for longer than this, ns, is certain.
 pub const CERTAIN_NS: u64 = 300_000_000_000;
-/// A site that has not grown for this long, ns, has levelled off.
+/// A site that has not grown for this long, ns, has levelled off; one that was done within a second or two, or that has
+/// freed and allocated again many times, is known sooner.
 pub const LEVEL_NS: u64 = 20_000_000_000;
+const SOON_NS: u64 = 10_000_000_000;
 /// Allocations that were all made within this time, ns, of the first are a one-off.
 const AT_ONCE_NS: u64 = 5_000_000_000;
 /// Frees after which a site has a usual lifetime, and how many times older is late.
 const KNOWN_FREES: u64 = 20;
 const LATE: u64 = 8;
+/// How many times as long as something took it is watched.
+const KNOWN_TIMES: u64 = 4;
 /// A series of most freed and allocated again is one from so many on.
 const KNOWN_CYCLES: u32 = 4;
 
@@ -52,26 +60,39 @@ pub struct Judgement {
     pub cycles: u32,
     /// Nothing that stays was allocated for so long, ns.
     pub quiet_ns: u64,
+    /// The process has ended.
+    pub has_ended: bool,
 }
 
 impl Judgement {
+    /// The verdict in all outputs: `too early` without enough evidence, and of a process that has ended, `never freed at
+    /// exit` for what does not leak.
+    pub fn shown(&self) -> Verdict {
+        let is_sure = self.confidence.is_enough();
+        match self.verdict {
+            verdict if verdict.is_growth() && is_sure => verdict,
+            verdict if self.has_ended && !verdict.is_growth() => Verdict::NeverFreed,
+            verdict if is_sure => verdict,
+            _ => Verdict::TooEarly,
+        }
+    }
+
+    /// How sure [`Self::shown`] is: that something was never freed is.
+    pub fn sureness(&self) -> Confidence {
+        match self.shown() {
+            Verdict::NeverFreed => Confidence::Certain,
+            _ => self.confidence,
+        }
+    }
+
     /// How grave it is.
     pub fn severity(&self) -> Severity {
-        self.verdict.severity(self.confidence)
+        self.shown().severity(self.sureness())
     }
 
     /// Whether it may be called a leak.
     pub fn is_leak(&self) -> bool {
         self.severity() == Severity::Leak
-    }
-
-    /// The verdict as it is shown in tables; `None` if it is not known yet.
-    pub fn shown(&self) -> Option<Verdict> {
-        match self.verdict {
-            verdict if self.confidence.is_enough() => Some(verdict),
-            verdict if verdict.is_growth() => Some(Verdict::MayGrow),
-            _ => None,
-        }
     }
 }
 
@@ -92,8 +113,15 @@ fn growing(shape: &SeriesShape, growth: &Growth) -> Judgement {
     let span_ns = growth.end_ns.saturating_sub(growth.since_ns);
     // To the window: what happened within one is not told apart.
     let watched_ns = span_ns.saturating_add(shape.width_ns);
-    let confidence = if watched_ns < LEAST_GROWTH_NS {
-        Confidence::NotEnough(LEAST_GROWTH_NS - watched_ns)
+    let more_ns = LEAST_GROWTH_NS.saturating_sub(watched_ns);
+    let more_ns = growth.in_step.map_or(more_ns, |(since_ns, steps)| {
+        let span_ns = shape.now_ns.saturating_sub(since_ns);
+        let lacking = LEAST_STEPS.saturating_sub(steps);
+        let until_ns = (span_ns / steps.max(1)).saturating_mul(lacking);
+        more_ns.min(until_ns.max(LEAST_IN_STEP_NS.saturating_sub(span_ns)))
+    });
+    let confidence = if more_ns > 0 {
+        Confidence::NotEnough(more_ns)
     } else if growth.is_replaced {
         Confidence::NotEnough(span_ns)
     } else if span_ns >= CERTAIN_NS {
@@ -154,11 +182,18 @@ fn steady(shape: &SeriesShape, blocks: u64) -> Judgement {
     } else {
         Verdict::Plateau
     };
-    let seen_ns = match verdict {
-        Verdict::Cache => all.span_ns,
-        _ => all.quiet_ns,
+    // Several times as long as what is known took.
+    let (seen_ns, known_ns) = match verdict {
+        Verdict::Cache if all.frees >= KNOWN_FREES => {
+            (all.span_ns, all.usual_age_ns.unwrap_or(LEVEL_NS))
+        }
+        Verdict::Cache => (all.span_ns, LEVEL_NS),
+        _ => (all.quiet_ns, last_ns.saturating_sub(first_ns)),
     };
-    let confidence = match LEVEL_NS.saturating_sub(seen_ns) {
+    let level_ns = known_ns
+        .saturating_mul(KNOWN_TIMES)
+        .clamp(SOON_NS, LEVEL_NS);
+    let confidence = match level_ns.saturating_sub(seen_ns) {
         0 => Confidence::Likely,
         more_ns => Confidence::NotEnough(more_ns),
     };
@@ -212,5 +247,6 @@ fn facts(shape: &SeriesShape) -> Judgement {
             .map(|bucket| least_age_ns((bucket + 1).min(AGES - 1))),
         cycles: shape.cycles.0,
         quiet_ns: shape.now_ns.saturating_sub(last_ns.min(born_ns)),
+        has_ended: false,
     }
 }

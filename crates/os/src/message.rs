@@ -3,19 +3,20 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpuprobe_model::text::printable;
 
 static LINES: AtomicU64 = AtomicU64::new(0);
 
 /// Called before each line.
-static BEFORE: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+static BEFORE: Mutex<Vec<Box<dyn Fn() + Send>>> = Mutex::new(Vec::new());
 
-/// Has `hook` called before each line on standard error, to clear what is drawn there. The first hook
-/// remains for the life of the program; it must not print lines itself.
-pub fn before_lines(hook: impl Fn() + Send + Sync + 'static) {
-    let _ = BEFORE.set(Box::new(hook));
+/// Has `hook` called before each line on standard error, to clear what is drawn there. Hooks remain for the life of the
+/// program; they must not print lines themselves.
+pub fn before_lines(hook: impl Fn() + Send + 'static) {
+    let mut hooks = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    hooks.push(Box::new(hook));
 }
 
 /// Number of lines written to standard error so far; code that redraws a terminal checks it for
@@ -71,9 +72,9 @@ impl Drop for Diversion {
 
 /// Writes a line to standard error, or keeps it.
 fn write_line(line: &str) {
-    if let Some(before) = BEFORE.get() {
-        before();
-    }
+    let hooks = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    hooks.iter().for_each(|before| before());
+    drop(hooks);
     LINES.fetch_add(1, Ordering::Relaxed);
     if let Some(diverted) = &mut *diverted() {
         (diverted.take)(line);

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use serde::{Serialize, Serializer};
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::verdict::{Confidence, Severity, Verdict};
+use gpuprobe_engine::verdict::{Confidence, Judgement, Severity, Verdict};
 use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
 
@@ -19,13 +19,18 @@ use crate::{Report, fold, label};
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;
+/// A call site with a smaller share of its process's memory need not be waited for.
+const LARGE_SHARE: u64 = 100;
 /// A pool is fragmented of which little pins at least this share.
 const PINNED_SHARE: u64 = 10;
 
 /// Verdicts, and who holds memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explain {
-    /// By process, the worst first.
+    /// For how long the processes were watched, in a live run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watched_seconds: Option<f64>,
+    /// By process, those with the worst first.
     pub verdicts: Vec<VerdictReport>,
     /// Live GPU memory by library or program, over all processes.
     pub owners: Vec<OwnerReport>,
@@ -38,12 +43,12 @@ pub struct Explain {
 /// A verdict with its evidence.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictReport {
-    /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`,
+    /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`, `too early`,
     /// `contexts left behind`, `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`,
     /// `shared`, `out of memory`.
     #[serde(serialize_with = "name_of")]
     pub verdict: Verdict,
-    /// `certain`, `likely`, or `not enough data: N more seconds`.
+    /// `certain`, `likely`, or `too early: N more seconds`.
     #[serde(serialize_with = "text_of")]
     pub confidence: Confidence,
     /// Id of the process.
@@ -57,6 +62,9 @@ pub struct VerdictReport {
     pub label: Option<String>,
     /// The library or program whose memory it is.
     pub owner: Option<String>,
+    /// The site has a hundredth of the process's memory at most.
+    #[serde(skip)]
+    pub is_little: bool,
     /// Bytes that this is about.
     pub bytes: u64,
     /// Their number of allocations, tensors or handles.
@@ -103,6 +111,7 @@ fn say(process: &ProcessReport, verdict: Verdict, bytes: u64, evidence: String) 
         tensors_of_device: None,
         label: None,
         owner: None,
+        is_little: false,
         bytes,
         allocations: 0,
         bytes_per_second: None,
@@ -117,11 +126,15 @@ impl Explain {
     /// Explanation of a report of all call sites; `None` without a memory report.
     pub fn of(report: &Report) -> Option<Self> {
         let memleak = report.memleak.as_ref()?;
-        let mut verdicts = Vec::new();
         let mut processes = Vec::new();
         for process in &memleak.processes {
             let mut found = judged_sites(process, memleak);
             found.extend(notes_on(report, memleak, process));
+            for one in &mut found {
+                if !one.confidence.is_enough() {
+                    (one.verdict, one.grade, one.advice) = (Verdict::TooEarly, Severity::Early, "");
+                }
+            }
             found.sort_by_key(|one| {
                 let rate = one.bytes_per_second.unwrap_or(0.0);
                 (one.grade, Reverse(rate as u64), Reverse(one.bytes))
@@ -129,14 +142,52 @@ impl Explain {
             if found.is_empty() && process.traced && process.live.is_empty() {
                 continue;
             }
-            processes.push((process.who.pid, title(process, memleak)));
-            verdicts.append(&mut found);
+            let title = (process.who.pid, title(process, memleak));
+            processes.push((found.first().map(|worst| worst.grade), title, found));
         }
-        Some(Self {
-            verdicts,
+        processes.sort_by_key(|(worst, ..)| worst.map_or(u8::MAX, |worst| worst as u8));
+        let mut explain = Self {
+            watched_seconds: None,
+            verdicts: Vec::new(),
             owners: memleak.owners.clone(),
-            processes,
-        })
+            processes: Vec::new(),
+        };
+        for (_, title, found) in processes {
+            explain.processes.push(title);
+            explain.verdicts.extend(found);
+        }
+        Some(explain)
+    }
+
+    /// Whether watching for longer would hardly change the answer: something leaks, and all that holds much memory has
+    /// its verdict, or everything has.
+    pub fn is_settled(&self) -> bool {
+        let has_growth = self.has_growth();
+        let mut early = self
+            .verdicts
+            .iter()
+            .filter(|one| one.grade == Severity::Early);
+        !self.verdicts.is_empty() && early.all(|one| has_growth && one.is_little)
+    }
+
+    /// What grows so far, in a few words: `2 call sites grow so far, most of all train.py:88 step, 10.41 MiB/s`.
+    pub fn so_far(&self) -> String {
+        let rate = |one: &&VerdictReport| one.bytes_per_second.unwrap_or(0.0);
+        let growing: Vec<_> = self.verdicts.iter().filter(|one| rate(one) > 0.0).collect();
+        let most = growing
+            .iter()
+            .copied()
+            .max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        let Some(most) = most else {
+            return "nothing grows so far".to_owned();
+        };
+        let word = most.grade.word();
+        let (place, rate) = (most.label.as_deref().unwrap_or(""), per_second(rate(&most)));
+        let place = printable(place);
+        match growing.len() {
+            1 => format!("{place} grows so far, {rate} ({word})"),
+            more => format!("{more} call sites grow so far, most of all {place}, {rate} ({word})"),
+        }
     }
 
     /// The part about one process, without the owners of all memory; `None` if there is nothing to say about it.
@@ -438,25 +489,27 @@ fn judged_site(
         .judgement
         .as_ref()
         .filter(|_| site.live.all().bytes > 0)?;
-    let verdict = match found.is_leak() || !process.exited {
-        true => found.verdict,
-        false => Verdict::NeverFreed,
-    };
+    let verdict = found.shown();
     let thing = match site.kinds[..] {
         _ if device.is_some() => "tensor",
         [MemoryKind::Vmm] => "VMM handle",
         _ => "allocation",
     };
-    let Total {
-        bytes,
-        allocations: count,
-    } = site.live.all();
-    let held = format!("{} in {}", size(bytes), plural(count, thing));
+    let live = site.live.all();
+    let held = format!(
+        "{} in {}",
+        size(live.bytes),
+        plural(live.allocations, thing)
+    );
     let (stay, span) = (plural(found.blocks, thing), seconds(found.span_ns));
     let usual = found.usual_age_ns.map(seconds);
     let usual = usual.map_or(String::new(), |age| format!(", nearly all within {age}"));
     let frees = found.frees;
     let said = match found.verdict {
+        _ if verdict == Verdict::NeverFreed => {
+            let quiet = seconds(found.quiet_ns);
+            format!("{held}, the last allocated {quiet} before the end")
+        }
         Verdict::Plateau => format!("{held}, has not grown for {}", seconds(found.quiet_ns)),
         Verdict::OneOff => format!("{held}: once, {span} ago"),
         Verdict::Cache => {
@@ -489,8 +542,12 @@ fn judged_site(
             format!("the GPU's free {} last {left} at this rate", size(free))
         }));
     }
+    if verdict == Verdict::TooEarly {
+        evidence = vec![too_early(found, &held, &span, rate)];
+    }
     Some(VerdictReport {
-        confidence: found.confidence,
+        confidence: found.sureness(),
+        is_little: live.bytes.saturating_mul(LARGE_SHARE) <= process.live.all().bytes,
         site: Some(site.id),
         tensors_of_device: device,
         label: Some(site.label.clone()),
@@ -502,6 +559,22 @@ fn judged_site(
         grade: found.severity(),
         ..say(process, verdict, found.bytes, String::new())
     })
+}
+
+/// `60.00 MiB in 60 tensors: too early to say, seen for 6s; a verdict needs about 9s more`.
+fn too_early(found: &Judgement, held: &str, span: &str, rate: Option<f64>) -> String {
+    let grows = rate.map_or(String::new(), |rate| {
+        format!(", growing {} so far", per_second(rate))
+    });
+    let more = match found.confidence {
+        Confidence::NotEnough(_) if found.has_ended => "; the process has ended".to_owned(),
+        Confidence::NotEnough(ns) => {
+            let more = seconds(ns.next_multiple_of(1_000_000_000));
+            format!("; a verdict needs about {more} more")
+        }
+        _ => String::new(),
+    };
+    format!("{held}: too early to say, seen for {span}{grows}{more}")
 }
 
 /// Free bytes of the only GPU that the process uses, if NVML tells.

@@ -1,19 +1,21 @@
-//! `--fail-on-leak`: whether what was never freed fails a run, as continuous integration wants to know.
+//! `--fail-on`: whether a leak fails a run, as continuous integration wants to know.
 //!
-//! Each call stack is judged by itself; what is a leak is put together by its call site. `--baseline` is a report of an
-//! earlier run in JSON.
+//! A leak is what grows, by the verdicts of [`Explain`], or what was never freed. What is a leak is put together by its
+//! call site. `--baseline` is a report of an earlier run in JSON.
 
 mod pattern;
 
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use hashbrown::HashMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::compare::Comparison;
+use crate::explain::Explain;
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::site_key::SiteKey;
 use crate::{GroupBy, Options, View, label, owners};
@@ -33,52 +35,99 @@ use pattern::Pattern;
 /// or a shell has this number.
 pub const LEAKED: u8 = 100;
 
+/// Which memory is a leak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// Growth in a process with an interpreter, which holds memory to its end; in another, what it never freed.
+    #[default]
+    Leak,
+    /// What was never freed.
+    NeverFreed,
+    /// Growth.
+    Growing,
+}
+
+/// A rule, and the bytes that it tolerates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailOn {
+    /// Which memory is a leak.
+    pub rule: Rule,
+    /// Bytes that may be leaked.
+    pub tolerated_bytes: u64,
+}
+
+impl FromStr for FailOn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, size) = text
+            .split_once('=')
+            .map_or((text, None), |(a, b)| (a, Some(b)));
+        let rule = match name {
+            "leak" => Rule::Leak,
+            "never-freed" => Rule::NeverFreed,
+            "growing" => Rule::Growing,
+            _ => return Err("it is leak, never-freed or growing, and perhaps =SIZE".to_owned()),
+        };
+        let tolerated_bytes = size.map_or(Ok(0), parse_size)?;
+        Ok(Self {
+            rule,
+            tolerated_bytes,
+        })
+    }
+}
+
 /// Which memory counts as a leak, and the files to write the result to.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct GateConfig {
-    /// Exit with status 100 after a leak over SIZE.
+    /// Exit with status 100 after a leak, or with =SIZE over SIZE: leak, never-freed or growing.
     ///
-    /// Of processes that have ended. What libraries allocate once and what frameworks keep in pools is no leak.
-    #[arg(
-        id = "fail_on_leak",
-        long = "fail-on-leak",
-        value_name = "SIZE",
-        value_parser = parse_size,
-        required = false,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "0"
-    )]
-    pub tolerated_bytes: u64,
+    /// leak: in Python, what grows; in native programs, what was never freed. What libraries allocate once and what
+    /// frameworks keep in pools is no leak.
+    #[arg(long, value_name = "RULE[=SIZE]", required = false)]
+    pub fail_on: FailOn,
 
-    /// With --fail-on-leak, count only growth since FILE, an earlier report in JSON.
-    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
+    /// With --fail-on, count only growth since FILE, an earlier report in JSON.
+    #[arg(long, value_name = "FILE", requires = "fail_on")]
     pub baseline: Option<PathBuf>,
 
-    /// With --fail-on-leak, ignore call sites whose owner, label, function, library or source
+    /// With --fail-on, ignore call sites whose owner, label, function, library or source
     /// file matches GLOB; repeatable.
-    #[arg(long = "ignore", value_name = "GLOB", requires = "fail_on_leak")]
+    #[arg(long = "ignore", value_name = "GLOB", requires = "fail_on")]
     pub ignored: Vec<String>,
 
     /// Like --ignore for each line of FILE, with the reason after a #; repeatable.
-    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
+    #[arg(long, value_name = "FILE", requires = "fail_on")]
     pub suppressions: Vec<PathBuf>,
 
-    /// With --fail-on-leak, write junit XML to FILE: a failed test for each leak.
-    #[arg(long, value_name = "FILE", requires = "fail_on_leak")]
+    /// With --fail-on, write junit XML to FILE: a failed test for each leak.
+    #[arg(long, value_name = "FILE", requires = "fail_on")]
     pub junit: Option<PathBuf>,
+}
+
+/// Where processes come from, which may tell of their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunSource {
+    /// A live run.
+    Live,
+    /// A recording: nothing is known of later.
+    Recording,
+    /// An nsys export, which does not tell the ends of processes.
+    Export,
 }
 
 /// Judges one run by a [`GateConfig`].
 pub struct Gate {
+    rule: Rule,
     baseline: Option<Comparison>,
     patterns: Vec<Pattern>,
-    result: GateResult,
+    result: GateReport,
+    junit: Option<(PathBuf, File)>,
 }
 
-/// A leak at one line or function of a program.
-#[derive(Clone, Debug, Default)]
+/// A leak at one line or function of a program, or memory there that is none.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Leak {
     /// The command that leaked.
     pub program: String,
@@ -87,66 +136,88 @@ pub struct Leak {
     /// The function called there: one of CUDA, or of an allocator.
     pub api: String,
     /// Label of the call site.
+    #[serde(rename = "where")]
     pub label: String,
     /// Label in the report, for patterns.
+    #[serde(skip)]
     pub full_label: String,
     /// Owner of the memory.
     pub owner: String,
-    /// Memory never freed.
+    /// Memory that leaked.
+    #[serde(flatten)]
     pub amount: Total,
+    /// How it grows, if that is why it leaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<String>,
     /// Amount in the baseline; `None` if it has none.
+    #[serde(skip)]
     pub before: Option<Total>,
     /// Number of call stacks.
+    #[serde(skip)]
     pub stacks: u64,
     /// Bytes of the one that leaked most.
+    #[serde(skip)]
     pub most_bytes: u64,
     /// The frames of the stack that leaked most, down to the start of the program.
+    #[serde(skip)]
     pub stack: Vec<Frame>,
     /// Whether an allocator of a framework handed it out.
+    #[serde(skip)]
     pub is_tensor: bool,
     /// Why it is no leak, in words.
+    #[serde(skip)]
     pub excuse: Option<String>,
 }
 
+/// Memory that is no leak for the same reason.
+#[derive(Clone, Debug, Serialize)]
+pub struct Excused {
+    /// The reason.
+    pub why: String,
+    /// Number of call stacks.
+    pub call_stacks: u64,
+    /// Their memory.
+    #[serde(flatten)]
+    pub amount: Total,
+    /// The same by call site, most bytes first.
+    #[serde(skip)]
+    pub sites: Vec<Leak>,
+}
+
 /// The result: leaks, and memory that is excused.
-#[derive(Debug, Default)]
-pub struct GateResult {
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct GateReport {
+    /// The rules that were used: `Python: growing`, `native: never freed`.
+    pub rules: Vec<String>,
+    /// Whether more than what is tolerated was leaked.
+    pub failed: bool,
     /// The leaks, most bytes first.
     pub leaks: Vec<Leak>,
     /// Their sum.
     pub leaked: Total,
     /// Bytes that may be leaked.
     pub tolerated_bytes: u64,
-    /// Memory that is no leak, by the reason, with its number of call stacks.
-    pub excused: Vec<(String, u64, Total)>,
+    /// Memory that is no leak.
+    pub excused: Vec<Excused>,
     /// Patterns of suppression files that nothing matched.
-    pub unused: Vec<String>,
-    /// Processes that have not ended.
-    pub running: u64,
-    /// Where `JUnit` XML is to be written.
+    pub unused_suppressions: Vec<String>,
+    /// Processes that have not ended, and are not judged.
+    pub still_running: u64,
+}
+
+/// The result, and where `JUnit` XML is to be written.
+pub struct GateResult {
+    /// The result.
+    pub report: GateReport,
+    /// The file, opened for writing.
     pub junit: Option<(PathBuf, File)>,
 }
 
-impl GateResult {
+impl GateReport {
     /// Whether more than what is tolerated was leaked.
     pub fn fails(&self) -> bool {
         let is_tolerated = self.tolerated_bytes > 0 && self.leaked.bytes <= self.tolerated_bytes;
         !self.leaks.is_empty() && !is_tolerated
-    }
-}
-
-/// Options of a report that [`Gate::judge`] can read, whatever else is asked for: every call stack.
-pub fn options(options: Options) -> Options {
-    Options {
-        top: None,
-        view: View {
-            group: Some(GroupBy::NativeStack),
-            ..View::default()
-        },
-        allocations: false,
-        explains: false,
-        host_wide: false,
-        ..options
     }
 }
 
@@ -172,53 +243,126 @@ impl Gate {
             anyhow::Ok((path.clone(), file))
         });
         Ok(Self {
+            rule: config.fail_on.rule,
             baseline: config.baseline.as_deref().map(read_baseline).transpose()?,
             patterns,
-            result: GateResult {
-                tolerated_bytes: config.tolerated_bytes,
-                junit: junit.transpose()?,
-                ..GateResult::default()
+            result: GateReport {
+                tolerated_bytes: config.fail_on.tolerated_bytes,
+                ..GateReport::default()
             },
+            junit: junit.transpose()?,
         })
     }
 
-    /// Judges what processes never freed, by a report of [`options`]: of those that have ended, or, of a
-    /// file, of all.
-    pub fn judge(self, memleak: &Memleak, is_of_file: bool) -> GateResult {
-        let mut all = never_freed(memleak, is_of_file);
+    /// Options of a report that [`Gate::judge`] can read, whatever else is asked for: every call site, and for what was
+    /// never freed every call stack.
+    pub fn options(&self, options: Options) -> Options {
+        let by_stack = self.rule == Rule::NeverFreed;
+        Options {
+            top: None,
+            view: View {
+                group: by_stack.then_some(GroupBy::NativeStack),
+                ..View::default()
+            },
+            allocations: false,
+            explains: true,
+            host_wide: false,
+            ..options
+        }
+    }
+
+    /// Judges processes by a report of [`Gate::options`]: of what was never freed those that have ended, or, of a file,
+    /// all.
+    pub fn judge(self, memleak: &Memleak, explain: &Explain, source: RunSource) -> GateResult {
+        let (mut result, mut patterns) = (self.result, self.patterns);
+        let mut all = Vec::new();
+        for process in memleak.processes.iter().filter(|process| process.traced) {
+            let (name, is_by_growth) = match self.rule.applied(process, source) {
+                Some(applied) => applied,
+                None => {
+                    result.still_running += 1;
+                    continue;
+                }
+            };
+            if !result.rules.contains(&name) {
+                result.rules.push(name);
+            }
+            match is_by_growth {
+                true => all.extend(growing(process, explain)),
+                false => all.extend(never_freed(process)),
+            }
+            if !is_by_growth && self.rule == Rule::Leak {
+                all.extend(growing(process, explain).filter(|leak| leak.full_label.is_empty()));
+            }
+        }
+        all.extend(forgotten(memleak, self.rule));
+        all.retain(|one| one.amount.allocations > 0);
         if let Some(baseline) = self.baseline {
             compare(baseline, &mut all);
         }
         let mut leaks = Vec::new();
-        let (mut result, mut patterns) = (self.result, self.patterns);
         for mut leak in all {
             if let Some(pattern) = patterns.iter_mut().find(|one| one.matches(&leak)) {
                 pattern.is_unused = false;
                 leak.excuse = Some(format!("suppressed ({})", printable(&pattern.name)));
             }
-            let Some(why) = &leak.excuse else {
+            let Some(why) = leak.excuse.clone() else {
                 leaks.push(leak);
                 continue;
             };
-            let mut known = result.excused.iter_mut();
-            match known.find(|(known, ..)| known == why) {
-                Some((_, stacks, sum)) => {
-                    *stacks += 1;
-                    sum.merge(leak.amount);
-                }
-                None => result.excused.push((why.clone(), 1, leak.amount)),
-            }
+            let known = result.excused.iter().position(|one| one.why == why);
+            let index = known.unwrap_or_else(|| {
+                result.excused.push(Excused {
+                    why,
+                    call_stacks: 0,
+                    amount: Total::default(),
+                    sites: Vec::new(),
+                });
+                result.excused.len() - 1
+            });
+            let excused = &mut result.excused[index];
+            excused.call_stacks += 1;
+            excused.amount.merge(leak.amount);
+            excused.sites.push(leak);
+        }
+        for excused in &mut result.excused {
+            excused.sites = merge_by_call_site(std::mem::take(&mut excused.sites));
         }
         let unused = patterns.iter().filter(|pattern| pattern.is_unused);
-        result.unused = unused.map(|pattern| printable(&pattern.text)).collect();
+        result.unused_suppressions = unused.map(|pattern| printable(&pattern.text)).collect();
         result.leaks = merge_by_call_site(leaks);
         for leak in &result.leaks {
             result.leaked.merge(leak.amount);
         }
-        let processes = memleak.processes.iter().filter(|process| process.traced);
-        let running = processes.filter(|process| !process.exited && !is_of_file);
-        result.running = running.count() as u64;
-        result
+        result.failed = result.fails();
+        GateResult {
+            report: result,
+            junit: self.junit,
+        }
+    }
+}
+
+impl Rule {
+    /// The rule in words, as it applies to a process, and whether that is by growth; `None` if the process has to end
+    /// before it can be judged.
+    fn applied(self, process: &ProcessReport, source: RunSource) -> Option<(String, bool)> {
+        let has_ended = process.exited || source == RunSource::Export;
+        let kind = process.interpreter.unwrap_or("native");
+        let (is_by_growth, running) = match self {
+            Self::NeverFreed if !has_ended && source == RunSource::Live => return None,
+            Self::NeverFreed => (false, ""),
+            Self::Leak if process.interpreter.is_none() => match has_ended {
+                true => (false, ""),
+                false => (true, ", still running"),
+            },
+            Self::Leak | Self::Growing => (true, ""),
+        };
+        let what = if is_by_growth {
+            "growing"
+        } else {
+            "never freed"
+        };
+        Some((format!("{kind}{running}: {what}"), is_by_growth))
     }
 }
 
@@ -272,7 +416,10 @@ const ONCE: &str = "allocated once by a library";
 const VARIABLE: &str = "of variables of modules";
 const POOL: &str = "in pools of frameworks, whose tensors are judged where these are told";
 
-/// Why memory of a site is no leak; none if it is one.
+/// Part of the names of functions of PyTorch that keep pinned memory for reuse.
+const PINNED_CACHE: &str = "CachingHostAllocator";
+
+/// Why memory that was never freed is no leak; none if it is one.
 ///
 /// A variable is never freed but with its module. What goes into a pool or cache of a framework is judged by
 /// what it hands out, if that is told. What a library has allocated once, or in its first
@@ -283,49 +430,102 @@ fn excuse(site: &SiteReport, is_tensor: bool) -> Option<&'static str> {
         let mut names = WORKSPACES.iter();
         names.any(|name| frame.function.starts_with(name))
     };
-    let shown = site.judgement.as_ref().and_then(Judgement::shown);
-    let is_once = site.alloc_calls == 1 || shown == Some(Verdict::OneOff);
+    let is_cache = |frame: &Frame| frame.function.contains(PINNED_CACHE);
+    let judged = site.judgement.as_ref();
+    let is_one_off =
+        |judged: &Judgement| judged.verdict == Verdict::OneOff && judged.confidence.is_enough();
+    let is_once = site.alloc_calls == 1 || judged.is_some_and(is_one_off);
     if !site.kinds.is_empty() && site.kinds.iter().copied().all(is_variable) {
         return Some(VARIABLE);
     }
     match is_tensor {
         true => site.stack.iter().any(is_workspace).then_some(ONCE),
-        false if site.is_kept => Some(POOL),
+        false if site.is_kept || site.stack.iter().any(is_cache) => Some(POOL),
         false => (site.is_library && is_once).then_some(ONCE),
     }
 }
 
-/// All that processes never freed: those that have ended, or, of a file, all.
-fn never_freed(memleak: &Memleak, is_of_file: bool) -> Vec<Leak> {
-    let mut found = Vec::new();
-    let mut listed = Total::default();
+/// All call sites of a process, of its memory from CUDA and of its tensors, which are on a device.
+fn sites(process: &ProcessReport) -> impl Iterator<Item = (&SiteReport, Option<u16>)> {
+    let devices = process.pytorch.iter().chain(&process.tensorflow);
+    let tensors = devices.flat_map(|device| {
+        let sites = device.sites.iter().flatten();
+        sites.map(move |site| (site, Some(device.device)))
+    });
+    process
+        .listed()
+        .iter()
+        .map(|site| (site, None))
+        .chain(tensors)
+}
+
+/// All that a process never freed.
+fn never_freed(process: &ProcessReport) -> impl Iterator<Item = Leak> {
+    sites(process).map(|(site, device)| Leak {
+        excuse: excuse(site, device.is_some()).map(str::to_owned),
+        ..leak_at(process, site, device.is_some())
+    })
+}
+
+/// What of a process grows, and its call sites that do not, by the verdicts on it.
+fn growing(process: &ProcessReport, explain: &Explain) -> impl Iterator<Item = Leak> {
+    explain.of_process(process.who.pid).filter_map(move |one| {
+        // The site of another verdict is a hint.
+        let mut all = sites(process).filter(|_| one.label.is_some());
+        let site = all
+            .find(|(site, device)| Some(site.id) == one.site && *device == one.tensors_of_device);
+        let amount = Total {
+            bytes: one.bytes,
+            allocations: one.allocations,
+        };
+        let leak = match site {
+            Some((site, device)) => leak_at(process, site, device.is_some()),
+            None if one.is_growth() => Leak {
+                program: process.who.program(),
+                pids: vec![process.who.pid],
+                api: one.verdict.name().to_owned(),
+                label: one.label.clone().unwrap_or(one.verdict.name().to_owned()),
+                owner: one.owner.clone().unwrap_or(owners::UNKNOWN.to_owned()),
+                stacks: 1,
+                ..Leak::default()
+            },
+            None => return None,
+        };
+        Some(match one.is_growth() {
+            true => Leak {
+                amount,
+                most_bytes: amount.bytes,
+                growth: one.evidence.first().cloned(),
+                ..leak
+            },
+            false => Leak {
+                excuse: Some(one.verdict.name().to_owned()),
+                ..leak
+            },
+        })
+    })
+}
+
+/// Memory of ended processes of which the call stacks are no longer known.
+fn forgotten(memleak: &Memleak, rule: Rule) -> Option<Leak> {
+    let mut amount = amount(&memleak.live);
     for process in &memleak.processes {
-        listed.merge(amount(&process.live));
-        if !process.exited && !is_of_file {
-            continue;
-        }
-        let sites = process.listed().iter();
-        found.extend(sites.map(|site| leak_at(process, site, false)));
-        let devices = process.pytorch.iter().chain(&process.tensorflow);
-        let tensors = devices.flat_map(|device| device.sites.iter().flatten());
-        found.extend(tensors.map(|site| leak_at(process, site, true)));
+        let listed = self::amount(&process.live);
+        amount.bytes = amount.bytes.saturating_sub(listed.bytes);
+        amount.allocations = amount.allocations.saturating_sub(listed.allocations);
     }
-    // Ended processes of which the call stacks are no longer known.
-    let all = amount(&memleak.live);
-    found.push(Leak {
+    let ended = "of processes that ended long ago";
+    let excuse = (rule == Rule::Leak).then(|| ended.to_owned());
+    (rule != Rule::Growing).then(|| Leak {
         program: "processes that ended long ago".to_owned(),
         pids: vec![0],
         label: "call sites that are no longer known".to_owned(),
         owner: owners::UNKNOWN.to_owned(),
-        amount: Total {
-            bytes: all.bytes.saturating_sub(listed.bytes),
-            allocations: all.allocations.saturating_sub(listed.allocations),
-        },
+        amount,
         stacks: 1,
+        excuse,
         ..Leak::default()
-    });
-    found.retain(|one| one.amount.allocations > 0);
-    found
+    })
 }
 
 /// Memory of the GPU and of the host.
@@ -350,7 +550,6 @@ fn leak_at(process: &ProcessReport, site: &SiteReport, is_tensor: bool) -> Leak 
         most_bytes: amount.bytes,
         stack: site.stack.clone(),
         is_tensor,
-        excuse: excuse(site, is_tensor).map(str::to_owned),
         ..Leak::default()
     }
 }
@@ -449,6 +648,7 @@ fn compare(mut baseline: Comparison, leaks: &mut [Leak]) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::Report;
     use gpuprobe_model::stack::{Location, bare_frame};
 
     #[test]
@@ -493,6 +693,56 @@ mod tests {
     }
 
     #[test]
+    fn the_cache_of_pinned_memory_is_a_pool() {
+        let frame = Frame {
+            function: "at::CachingHostAllocatorImpl<c10::cuda::CUDAStream>::allocate".to_owned(),
+            ..bare_frame(&Location::python(0))
+        };
+        let mut site = SiteReport {
+            kinds: vec![MemoryKind::Pinned],
+            alloc_calls: 9,
+            stack: vec![frame],
+            ..SiteReport::default()
+        };
+        assert_eq!(excuse(&site, false), Some(POOL));
+        site.stack.clear();
+        assert_eq!(excuse(&site, false), None);
+    }
+
+    #[test]
+    fn a_rule_applies_by_what_runs_a_process_and_whether_it_has_ended() {
+        let with = |rule: &str, interpreter, exited| {
+            let process = ProcessReport {
+                interpreter,
+                exited,
+                ..ProcessReport::default()
+            };
+            let FailOn { rule, .. } = rule.parse().unwrap();
+            rule.applied(&process, RunSource::Live)
+                .map(|(name, _)| name)
+        };
+        let python = Some("Python");
+        for (rule, interpreter, exited, expected) in [
+            ("leak", python, true, Some("Python: growing")),
+            ("leak", python, false, Some("Python: growing")),
+            ("leak", None, true, Some("native: never freed")),
+            ("leak", None, false, Some("native, still running: growing")),
+            ("never-freed", python, true, Some("Python: never freed")),
+            ("never-freed", None, false, None),
+            ("growing", None, true, Some("native: growing")),
+        ] {
+            assert_eq!(
+                with(rule, interpreter, exited).as_deref(),
+                expected,
+                "{rule}"
+            );
+        }
+        let parsed = |text: &str| text.parse::<FailOn>();
+        assert_eq!(parsed("leak=4K").unwrap().tolerated_bytes, 4096);
+        assert!(parsed("leaks").is_err() && parsed("leak=x").is_err() && parsed("").is_err());
+    }
+
+    #[test]
     fn suppressions_that_match_nothing_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("known.supp");
@@ -514,6 +764,7 @@ mod tests {
             ..SiteReport::default()
         };
         let process = ProcessReport {
+            traced: true,
             sites: Some(vec![site]),
             ..ProcessReport::default()
         };
@@ -521,9 +772,17 @@ mod tests {
             processes: vec![process],
             ..Memleak::default()
         };
-        let result = gate.unwrap().judge(&memory, true);
-        assert_eq!(result.excused[0].0, "suppressed (ours)");
-        assert_eq!(result.unused, ["liby*"]);
+        let explain = Explain::of(&Report {
+            memleak: Some(memory.clone()),
+            ..Report::default()
+        });
+        let result = gate
+            .unwrap()
+            .judge(&memory, &explain.unwrap(), RunSource::Export)
+            .report;
+        assert_eq!(result.excused[0].why, "suppressed (ours)");
+        assert_eq!(result.unused_suppressions, ["liby*"]);
+        assert_eq!(result.rules, ["native: never freed"]);
     }
 
     #[test]

@@ -53,6 +53,7 @@ use activity::ActivitySummary;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use explain::Explain;
+use gate::GateReport;
 use incidents::{IncidentReport, RefusedRequests};
 use memleak::Memleak;
 use options::ScrapeScope;
@@ -97,6 +98,9 @@ pub struct Report {
     /// Explanation of the memory held, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explain: Option<Explain>,
+    /// What `--fail-on` has found, in the last report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateReport>,
     /// Out-of-memory incidents that are new or updated; in the last report, all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incidents: Vec<IncidentReport>,

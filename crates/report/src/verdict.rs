@@ -24,7 +24,7 @@ pub fn tone(severity: Severity) -> Tone {
         Severity::Leak => Tone::Bad,
         Severity::Warning => Tone::Warning,
         Severity::Fine => Tone::Good,
-        Severity::Note => Tone::Dim,
+        Severity::Early | Severity::Note => Tone::Dim,
     }
 }
 
@@ -74,5 +74,5 @@ fn worst(process: &Process, options: &Options, symbols: &dyn Symbolize) -> Optio
         ..*options
     };
     let judged = Holder::all(process).flat_map(|holder| judge_largest(holder, &options, symbols));
-    judged.filter_map(|judged| judged.shown()).min()
+    judged.map(|judged| judged.shown()).min()
 }

@@ -1,4 +1,4 @@
-//! The result of `--fail-on-leak`: a few lines for people, and `JUnit` XML, which continuous integration shows.
+//! The result of `--fail-on`: a few lines for people, and `JUnit` XML, which continuous integration shows.
 
 use std::io::{self, BufWriter, Write};
 
@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::say;
-use gpuprobe_report::gate::{GateResult, Leak};
+use gpuprobe_report::gate::{GateReport, GateResult, Leak};
+use gpuprobe_report::verdict::Verdict;
 use gpuprobe_report::words::{amount, plural};
 
 use super::tables::memory::frame_place;
@@ -20,16 +21,17 @@ const MAX_NAMED: usize = 10;
 /// # Errors
 /// The XML cannot be written.
 pub fn write(result: &GateResult) -> Result<bool> {
-    lines(result).into_iter().for_each(say);
+    let report = &result.report;
+    lines(report).into_iter().for_each(say);
     if let Some((path, file)) = &result.junit {
-        write_junit(result, BufWriter::new(file))
+        write_junit(report, BufWriter::new(file))
             .with_context(|| format!("cannot write to {}", path.display()))?;
     }
-    Ok(result.fails())
+    Ok(report.failed)
 }
 
 /// The lines that are said at the end.
-fn lines(result: &GateResult) -> Vec<String> {
+fn lines(result: &GateReport) -> Vec<String> {
     let mut lines = vec![headline(result)];
     let leaks = &result.leaks;
     lines.extend(leaks.iter().take(MAX_NAMED).map(line_of));
@@ -37,22 +39,34 @@ fn lines(result: &GateResult) -> Vec<String> {
         let more = plural(more as u64, "more call site");
         lines.push(format!("  ... and {more}"));
     }
-    for (why, stacks, held) in &result.excused {
-        let stacks = plural(*stacks, "call stack");
-        lines.push(format!("no leak: {} at {stacks} {why}", size(held.bytes)));
+    for one in &result.excused {
+        let (stacks, held) = (
+            plural(one.call_stacks, "call stack"),
+            size(one.amount.bytes),
+        );
+        let head = if one.why == Verdict::TooEarly.name() {
+            "not judged"
+        } else {
+            "no leak"
+        };
+        lines.push(format!("{head}: {held} at {stacks}, {}", one.why));
     }
-    let unused = result.unused.iter();
+    let unused = result.unused_suppressions.iter();
     lines.extend(unused.map(|text| format!("unused suppression: {text}")));
-    if result.running > 0 {
-        let running = plural(result.running, "process");
+    if result.still_running > 0 {
+        let running = plural(result.still_running, "process");
         lines.push(format!("not judged: {running} that still ran"));
     }
     lines
 }
 
-fn headline(result: &GateResult) -> String {
+fn headline(result: &GateReport) -> String {
+    let rules = match result.rules.join("; ") {
+        rules if rules.is_empty() => rules,
+        rules => format!(" ({rules})"),
+    };
     if result.leaks.is_empty() {
-        return "leaked: nothing".to_owned();
+        return format!("leaked: nothing{rules}");
     }
     let sites = plural(result.leaks.len() as u64, "call site");
     let held = amount(result.leaked.bytes, result.leaked.allocations);
@@ -60,12 +74,13 @@ fn headline(result: &GateResult) -> String {
         0 => String::new(),
         bytes => format!(" ({} tolerated)", size(bytes)),
     };
-    format!("leaked: {held} at {sites}{tolerated}")
+    format!("leaked: {held} at {sites}{tolerated}{rules}")
 }
 
 /// `8.00 MiB in 20 allocations  train.py:41 step  libtorch, python3 train.py pid 574`.
 fn line_of(leak: &Leak) -> String {
     let held = amount(leak.amount.bytes, leak.amount.allocations);
+    let held = leak.growth.as_ref().unwrap_or(&held);
     let before = before(leak);
     let Leak { label, owner, .. } = leak;
     format!("  {held}{before}  {label}  ({owner}, {})", who(leak))
@@ -88,53 +103,81 @@ fn before(leak: &Leak) -> String {
     }
 }
 
-/// Writes the test cases: those that failed, or one that did not.
-fn write_junit(result: &GateResult, mut out: impl Write) -> io::Result<()> {
-    let leaks = if result.fails() {
-        &result.leaks[..]
-    } else {
-        &[]
-    };
-    let (tests, failures) = (leaks.len().max(1), leaks.len());
-    let counts = format!(r#"tests="{tests}" failures="{failures}" errors="0" skipped="0""#);
+/// Writes the test cases: those that failed, those that are excused or tolerated, or one that passed.
+fn write_junit(result: &GateReport, mut out: impl Write) -> io::Result<()> {
+    let tolerated = || format!("{} tolerated", size(result.tolerated_bytes));
+    let why = (!result.failed).then(tolerated);
+    let mut cases: Vec<_> = result
+        .leaks
+        .iter()
+        .map(|leak| (leak, why.clone()))
+        .collect();
+    for one in &result.excused {
+        cases.extend(one.sites.iter().map(|site| (site, Some(one.why.clone()))));
+    }
+    let failures = cases.iter().filter(|(_, why)| why.is_none()).count();
+    let (tests, skipped) = (cases.len().max(1), cases.len() - failures);
+    let counts = format!(r#"tests="{tests}" failures="{failures}" errors="0" skipped="{skipped}""#);
     writeln!(out, r#"<?xml version="1.0" encoding="UTF-8"?>"#)?;
     writeln!(
         out,
         r#"<testsuites {counts}><testsuite name="gpuprobe" {counts}>"#
     )?;
-    if leaks.is_empty() {
+    let rules = xml(&result.rules.join("; "));
+    writeln!(
+        out,
+        r#"<properties><property name="rule" value="{rules}"/></properties>"#
+    )?;
+    if cases.is_empty() {
         writeln!(out, r#"<testcase classname="gpuprobe" name="no leaks"/>"#)?;
     }
-    for (index, leak) in leaks.iter().enumerate() {
-        let is_same = |one: &&Leak| (&one.program, &one.label) == (&leak.program, &leak.label);
-        let number = match leaks[..index].iter().filter(is_same).count() {
+    for (index, (leak, why)) in cases.iter().enumerate() {
+        let is_same =
+            |(one, _): &&(&Leak, _)| (&one.program, &one.label) == (&leak.program, &leak.label);
+        let number = match cases[..index].iter().filter(is_same).count() {
             0 => String::new(),
             earlier => format!(" ({})", earlier + 1),
         };
         let (program, label) = (xml(&leak.program), xml(&leak.label));
-        let (what, body) = (xml(&never_freed(leak)), xml(&body(leak)));
+        let (what, body) = (xml(&what(leak)), xml(&body(leak)));
         writeln!(
             out,
             r#"<testcase classname="gpuprobe.{program}" name="{label}{number}">"#
         )?;
-        writeln!(
-            out,
-            r#"<failure type="leak" message="{what}">{body}</failure></testcase>"#
-        )?;
+        match why {
+            Some(why) => {
+                let held = xml(&amount(leak.amount.bytes, leak.amount.allocations));
+                writeln!(
+                    out,
+                    r#"<skipped message="{held}, {}"/></testcase>"#,
+                    xml(why)
+                )?;
+            }
+            None => writeln!(
+                out,
+                r#"<failure type="leak" message="{what}">{body}</failure></testcase>"#
+            )?,
+        }
     }
     writeln!(out, "</testsuite></testsuites>")?;
     out.flush()
 }
 
-fn never_freed(leak: &Leak) -> String {
-    let held = amount(leak.amount.bytes, leak.amount.allocations);
-    format!("{held} never freed{}", before(leak))
+/// How much leaked, and why it is a leak.
+fn what(leak: &Leak) -> String {
+    match &leak.growth {
+        Some(growth) => format!("{growth}{}", before(leak)),
+        None => {
+            let held = amount(leak.amount.bytes, leak.amount.allocations);
+            format!("{held} never freed{}", before(leak))
+        }
+    }
 }
 
 /// Bytes, count and stack.
 fn body(leak: &Leak) -> String {
     let mut lines = vec![
-        never_freed(leak),
+        what(leak),
         format!("{} of {} in {}", leak.api, leak.owner, who(leak)),
     ];
     for frame in &leak.stack {

@@ -21,8 +21,7 @@ use gpuprobe_os::files;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal::{Layout, StandardStream};
-use gpuprobe_report::explain::Explain;
-use gpuprobe_report::gate::{self, Gate, GateConfig};
+use gpuprobe_report::gate::{Gate, GateConfig, GateReport};
 use gpuprobe_report::lists::AllocationRow;
 use gpuprobe_report::work::Work;
 use gpuprobe_report::{GroupBy, Options, Report, View};
@@ -113,26 +112,17 @@ pub struct ReportConfig {
     pub view: View,
 }
 
-/// What a file was found to hold, for an exit status.
-#[derive(Debug, Default)]
-pub struct Answer {
-    /// Memory that was never freed exceeds the limits of the gate.
-    pub leaks: bool,
-    /// The explanation, if that was asked for.
-    pub explain: Option<Explain>,
-}
-
-/// Writes what is asked for; `progress` shows how far reading is.
+/// Writes what is asked for; `progress` shows how far reading is. Returns whether the gate fails.
 ///
 /// # Errors
 ///
 /// The file cannot be read or has nothing of what is asked for, or an output cannot be written.
-pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
+pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<bool> {
     if let Some(output) = &config.html {
         let (file, after) = (&config.file, config.diff.as_deref());
         let page = page::read(file, after, &config.filter, progress)?;
         html::write(&page, output)?;
-        return Ok(Answer::default());
+        return Ok(false);
     }
     let gate = config.gate.as_ref().map(Gate::open).transpose()?;
     let file = File::open(&config.file, config.filter, progress)?;
@@ -144,7 +134,13 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
         profiles.write(&file.profile(scope)?)?;
     }
     let is_summary = config.analysis == Analysis::Summary && config.diff.is_none();
-    let mut answer = Answer::default();
+    let judged = gate.map(|gate| {
+        let report = file.report(Analysis::Explain, &gate.options(Options::default()))?;
+        let memleak = report.memleak.context("there is no memory in the file")?;
+        let explain = report.explain.context("there is no memory in the file")?;
+        anyhow::Ok(gate.judge(&memleak, &explain, file.source()))
+    });
+    let judged = judged.transpose()?;
     if !(has_profiles && is_summary && config.output.is_none()) {
         if is_summary && matches!(config.format, AnalysisFormat::Csv | AnalysisFormat::Tsv) {
             bail!(
@@ -152,56 +148,49 @@ pub fn run(config: &ReportConfig, progress: &SharedProgress) -> Result<Answer> {
                  --analysis, or take --format text or json"
             );
         }
-        answer.explain = write(config, &file)?;
+        write(config, &file, judged.as_ref().map(|judged| &judged.report))?;
     }
-    if let Some(gate) = gate {
-        let lists = gate::options(Options::default());
-        let report = file.report(Analysis::Leakage, &lists)?;
-        let memleak = report.memleak.context("there is no memory in the file")?;
-        answer.leaks = super::gate::write(&gate.judge(&memleak, true))?;
-    }
-    Ok(answer)
+    judged.map_or(Ok(false), |judged| super::gate::write(&judged))
 }
 
 /// Writes the answer to the question.
-fn write(config: &ReportConfig, file: &File) -> Result<Option<Explain>> {
+fn write(config: &ReportConfig, file: &File, gate: Option<&GateReport>) -> Result<()> {
     let path = config.output.as_deref();
     let path = path.filter(|path| !files::is_stdout(path));
     let stream = path.is_none().then_some(StandardStream::Stdout);
     let layout = Layout::of(stream, config.color, config.view.full_names);
-    let mut explain = None;
     to_output(path, layout.colored, |out| {
-        explain = Answers {
+        let mut answers = Answers {
             config,
             layout,
+            gate,
             out,
-        }
-        .answer(file)?;
-        Ok(())
-    })?;
-    Ok(explain)
+        };
+        answers.answer(file)
+    })
 }
 
 /// Writes answers in a format.
 struct Answers<'a> {
     config: &'a ReportConfig,
     layout: Layout,
+    gate: Option<&'a GateReport>,
     out: &'a mut dyn Write,
 }
 
 impl Answers<'_> {
-    fn answer(&mut self, file: &File) -> Result<Option<Explain>> {
+    fn answer(&mut self, file: &File) -> Result<()> {
         let (filter, format) = (&self.config.filter, self.config.format);
         if let Some(after) = &self.config.diff {
             let after = file.other(after)?;
             let grown = file.diff(&after, self.config.view.groups_by_lines(), filter.host)?;
             self.diff(&grown)?;
-            return Ok(None);
+            return Ok(());
         }
         let question = self.config.analysis;
         if question == Analysis::Usage {
             usage::write(file, format, self.out)?;
-            return Ok(None);
+            return Ok(());
         }
         if filter.has_range() && file.has_no_times_for(question)? {
             say("--from and --to do not select launches: this recording has their number only");
@@ -219,9 +208,9 @@ impl Answers<'_> {
                 && (is_json || is_text || !self.is_by_site()),
             ..Options::default()
         };
-        let report = file.report(question, &lists)?;
-        self.report(question, &report)?;
-        Ok(report.explain)
+        let mut report = file.report(question, &lists)?;
+        report.gate = self.gate.cloned();
+        Ok(self.report(question, &report)?)
     }
 
     fn is_by_site(&self) -> bool {

@@ -35,7 +35,7 @@ const LINES: &[(&str, &[(UnusedOption, &str)])] = &[
     ("report f --analysis calls --group", &[(Error, "--group")]),
     ("report f --full-stacks", &[(Error, "--full-stacks")]),
     ("report f --full-stacks --weight peak --folded x", &[]),
-    ("report f --fail-on-leak --junit x --baseline y", &[]),
+    ("report f --fail-on leak --junit x --baseline y", &[]),
     (
         "export f --format torch --from 1s --host",
         &[(Error, "--host, --from")],
@@ -62,14 +62,14 @@ const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[
         "--memleak -p 7 --full-stacks --stacks off",
         &[(Warning, "--full-stacks")],
     ),
-    ("-p 7 --fail-on-leak --junit x --ignore y --ignore z", &[]),
+    ("-p 7 --fail-on leak --junit x --ignore y --ignore z", &[]),
     (
-        "--bandwidth-util -p 7 --fail-on-leak=4K",
-        &[(Error, "--fail-on-leak")],
+        "--bandwidth-util -p 7 --fail-on leak=4K",
+        &[(Error, "--fail-on")],
     ),
     (
-        "-p 7 --fail-on-leak --stacks off",
-        &[(Warning, "--fail-on-leak")],
+        "-p 7 --fail-on leak --stacks off",
+        &[(Warning, "--fail-on")],
     ),
     ("record -p 7 --on-oom true", &[]),
     ("-p 7 --cudatrace --on-oom true", &[(Error, "--on-oom")]),

@@ -11,6 +11,7 @@ use super::with_activity;
 use crate::live::{AdvancedOptions, CollectorSettings, RecordConfig, TraceConfig, recording_path};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::typed::{parse_duration, parse_size};
+use gpuprobe_report::gate::GateConfig;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
@@ -37,6 +38,9 @@ pub(in crate::cli) struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
     max_file_size: Option<u64>,
 
+    #[command(flatten)]
+    gate: Option<GateConfig>,
+
     #[command(flatten, next_help_heading = "Advanced")]
     advanced: AdvancedOptions,
 }
@@ -60,6 +64,7 @@ impl RecordArgs {
             collect: self.collect,
             top: Some(0),
             record: Some(record),
+            gate: self.gate,
             ..self.target.config(self.advanced, modes, COUNT_EVERY)
         }
     }

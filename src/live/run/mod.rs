@@ -5,6 +5,7 @@ mod documents;
 mod reading;
 mod snapshot;
 mod start;
+mod watch;
 
 use std::future;
 use std::process::{ExitCode, ExitStatus};
@@ -29,12 +30,12 @@ use documents::Served;
 use gpuprobe_os::privileges::{self, AS_OTHERS, BPF, LOOK, SIGNAL};
 use gpuprobe_os::{mounts, say};
 use gpuprobe_recording::log::LogNote;
-use gpuprobe_report::explain::Explain;
-use gpuprobe_report::gate::{self, Gate, LEAKED};
+use gpuprobe_report::gate::{Gate, GateResult, LEAKED, RunSource};
 use gpuprobe_views::profile::Outputs;
 
 pub(super) use reading::{Reading, look_up, symbols};
 pub(super) use snapshot::Snapshots;
+use watch::Watch;
 
 /// How long names are waited for at the end, and for any other report: those missing there are in the next one.
 const NAMES_FOR_LAST: Duration = Duration::from_secs(30);
@@ -66,8 +67,11 @@ struct Run<'a> {
     reading: Reading<'a>,
     snapshots: Snapshots,
     output: Output,
-    /// The leak check at the end.
+    /// The leak check at the end, and its result.
     gate: Option<Gate>,
+    judged: Option<GateResult>,
+    /// What `explain` shows meanwhile.
+    watch: Option<Watch>,
     /// Profiles to write at the end.
     profiles: Option<Outputs>,
     served: Option<Served>,
@@ -131,7 +135,12 @@ impl Run<'_> {
                     }
                 },
                 () = &mut deadline => return Ok(None),
-                _ = report.tick() => self.report(false).map(drop)?,
+                _ = report.tick() => self.report(false)?,
+                () = or_never(self.watch.as_ref().map(Watch::tick)) => {
+                    if self.look()? && self.config.until_settled {
+                        return Ok(None);
+                    }
+                }
                 Some(request) = or_never(self.served.as_mut().map(|it| it.serving.next())) => {
                     if let Some(served) = &mut self.served {
                         served.answer(request, &mut self.reading, &mut self.snapshots)?;
@@ -162,6 +171,21 @@ impl Run<'_> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Shows what `explain` sees so far. Returns whether it has its answer.
+    fn look(&mut self) -> Result<bool> {
+        self.reading.read_for_report(false)?;
+        self.write_lines()?;
+        let begun = Instant::now();
+        let options = self.snapshots.options(&self.reading, false);
+        let (snapshots, reading) = (&mut self.snapshots, &mut self.reading);
+        let report = snapshots.snapshot(reading, &options, NAMES_WITHIN, None)?;
+        let (explain, watch) = (report.explain.as_ref(), self.watch.as_mut());
+        let answer = explain
+            .zip(watch)
+            .map(|(explain, watch)| watch.show(explain, begun));
+        Ok(answer.unwrap_or(false))
     }
 
     fn write_lines(&mut self) -> Result<()> {
@@ -196,18 +220,18 @@ impl Run<'_> {
         record.is_some_and(|record| record.only)
     }
 
-    /// Reads the rings and writes a report. Returns whether it explains a leak.
-    fn report(&mut self, is_final: bool) -> Result<bool> {
+    /// Reads the rings and writes a report.
+    fn report(&mut self, is_final: bool) -> Result<()> {
         self.reading.read_for_report(is_final)?;
         self.write_lines()?;
         if let Some(served) = &mut self.served {
-            served.update_metrics(&mut self.reading, &mut self.snapshots)?;
-            return Ok(false);
+            return served.update_metrics(&mut self.reading, &mut self.snapshots);
         }
-        if self.output.is_closed
-            || !is_final && (self.records_only() || self.config.explains.is_some())
-        {
-            return Ok(false);
+        if self.output.is_closed || !is_final && (self.records_only() || self.config.explains) {
+            return Ok(());
+        }
+        if is_final {
+            self.judge()?;
         }
         let options = self.snapshots.options(&self.reading, is_final);
         let wait = match is_final {
@@ -215,18 +239,21 @@ impl Run<'_> {
             false => NAMES_FOR_ONE,
         };
         let (snapshots, reading) = (&mut self.snapshots, &mut self.reading);
-        let report = snapshots.snapshot(reading, &options, wait, None)?;
+        let mut report = snapshots.snapshot(reading, &options, wait, None)?;
+        report.gate = self.judged.as_ref().map(|judged| judged.report.clone());
+        if let Some(explain) = &mut report.explain {
+            explain.watched_seconds = Some(options.since_start.as_secs_f64());
+        }
         snapshots.mark(reading, &report, &options);
         let (recorder, usage) = (&mut reading.sink.input_recorder, snapshots.usage.as_ref());
         recorder.note(LogNote::Report(mark_of(&report, &options, usage)));
         recorder.pause();
         self.write_lines()?;
         self.output.write(&report)?;
-        let has_growth = report.explain.as_ref().is_some_and(Explain::has_growth);
         if let Some(top) = &mut self.top {
             top.show(&self.reading, report, &options);
         }
-        Ok(has_growth)
+        Ok(())
     }
 
     /// Starts the command, if there is one. Gpuprobe is a target itself until then, so that the child is
@@ -268,24 +295,26 @@ impl Run<'_> {
         self.reading.follow()?;
         self.reading.announced.announce_new(&self.reading.tracer);
         let is_reported = !self.output.is_closed && self.served.is_none();
+        self.watch = None;
         let reported = match is_reported {
             true => self.report(true),
-            false => Ok(false),
+            false => self.judge(),
         };
         // The last read may have settled an incident.
         self.reading.tell_incidents(true);
-        let fails = reported? && self.config.explains.is_some_and(|explains| explains.fails);
+        reported?;
         // Whoever has looked at screens knows.
         let nothing = is_reported && self.config.screens.is_none() && self.say_why_nothing();
         self.reading.samples.iter().for_each(Samples::say_failures);
         let written = self.write_profiles();
-        let judged = self.judge();
+        let judged = self.judged.take();
+        let leaks = judged.map_or(Ok(false), |judged| gpuprobe_views::gate::write(&judged));
         let (status, is_recorded) = self.finish(child, status).await?;
-        let leaks = judged?;
+        let leaks = leaks?;
         written?;
         Ok(ExitCode::from(match status.map_or(0, command::exit_code) {
             0 if nothing => empty_run::NOTHING,
-            0 if fails || leaks => LEAKED,
+            0 if leaks => LEAKED,
             0 if !is_recorded => 1,
             status => status,
         }))
@@ -319,12 +348,12 @@ impl Run<'_> {
         profiles.write(&profile)
     }
 
-    /// Runs the leak check, if there is one. Returns whether it fails the session.
-    fn judge(&mut self) -> Result<bool> {
+    /// Runs the leak check, if there is one.
+    fn judge(&mut self) -> Result<()> {
         let Some(gate) = self.gate.take() else {
-            return Ok(false);
+            return Ok(());
         };
-        let options = gate::options(self.snapshots.options(&self.reading, true));
+        let options = gate.options(self.snapshots.options(&self.reading, true));
         let reading = &mut self.reading;
         let report = self
             .snapshots
@@ -334,9 +363,10 @@ impl Run<'_> {
                 "warning: the leak check is unreliable: events were lost; leaks may be missed or wrong",
             );
         }
-        report.memleak.map_or(Ok(false), |memleak| {
-            gpuprobe_views::gate::write(&gate.judge(&memleak, false))
-        })
+        let found = report.memleak.zip(report.explain);
+        self.judged =
+            found.map(|(memleak, explain)| gate.judge(&memleak, &explain, RunSource::Live));
+        Ok(())
     }
 
     /// Detaches, then waits for the command if it still runs. Returns its status, and whether `gpuprobe record` has

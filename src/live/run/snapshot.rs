@@ -66,7 +66,7 @@ impl Snapshots {
             host_wide: config.target == Target::Everything,
             // Not of every process on the screens, which show one at a time.
             allocations: config.screens.is_none(),
-            explains: config.explains.is_some(),
+            explains: config.explains,
             now_ns: clock::monotonic_ns(),
             is_final,
             since_last: self.reported.elapsed(),

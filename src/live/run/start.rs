@@ -110,6 +110,8 @@ impl<'a> Run<'a> {
             snapshots: Snapshots::new(),
             output,
             gate,
+            judged: None,
+            watch: config.explains.then(super::watch::Watch::start),
             profiles: Some(profiles).filter(Outputs::any),
             served,
             top,

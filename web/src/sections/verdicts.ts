@@ -4,27 +4,26 @@ import { details, h } from '../dom';
 import { plural } from '../format';
 import type { View } from '../view';
 
-/** Call sites that are as they should be, and are shown at once. */
+/** Call sites that need no attention, and are shown at once. */
 const SHOWN = 5;
 
-/** The verdicts of `explain`, by process, in its order: the gravest first, then call sites that are fine. */
+/** The verdicts of `explain`, by process, in its order: the gravest first, then other call sites. */
 export function verdicts(view: View): HTMLElement | null {
     const all = view.run.explain?.verdicts ?? [];
     if (all.length === 0) return null;
     const groups = [...new Set(all.map(({ pid }) => pid))].map((pid) => {
         const own = all.filter((one) => one.pid === pid);
         const bad = own.filter(({ grade }) => grade === 'LEAK' || grade === 'warn');
-        const fine = own.filter(({ grade, site }) => grade === 'ok' && site !== null);
-        const rest = own.filter((one) => !bad.includes(one) && !fine.includes(one));
+        const sites = own.filter((one) => !bad.includes(one) && one.site !== null);
+        const rest = own.filter((one) => !bad.includes(one) && !sites.includes(one));
         const list = (some: Verdict[]): HTMLElement => h('ul', { class: 'verdicts' }, ...some.map(item));
-        const more = fine.length - SHOWN;
+        const more = sites.length - SHOWN;
         return h(
             'div',
             {},
             h('h3', {}, view.process(pid)),
-            list([...bad, ...fine.slice(0, SHOWN)]),
-            more > 0 &&
-                details(`${plural(more, 'more call site')}, as they should be`, list(fine.slice(SHOWN))),
+            list([...bad, ...sites.slice(0, SHOWN)]),
+            more > 0 && details(plural(more, 'more call site'), list(sites.slice(SHOWN))),
             rest.length > 0 && list(rest),
         );
     });
@@ -39,7 +38,11 @@ function item(one: Verdict): HTMLElement {
     return h(
         'li',
         { 'data-grade': grade, 'data-verdict': verdict },
-        h('span', { class: `badge ${{ LEAK: 'bad', warn: 'warn', ok: 'good', note: '' }[grade]}` }, grade),
+        h(
+            'span',
+            { class: `badge ${{ LEAK: 'bad', warn: 'warn', 'too early': '', ok: 'good', note: '' }[grade]}` },
+            grade,
+        ),
         h(
             'div',
             {},
@@ -51,8 +54,7 @@ function item(one: Verdict): HTMLElement {
     );
 }
 
-/** What is missing for certainty; there will be no more of a process that has ended. */
-function unsure({ confidence, verdict }: Verdict): string {
-    if (confidence === 'certain' || confidence === 'likely') return '';
-    return verdict === 'never freed at exit' ? ' (not enough data to tell more)' : ` (${confidence})`;
+/** How much time is missing for a verdict, where the evidence does not say so. */
+function unsure({ confidence, grade, site }: Verdict): string {
+    return grade === 'too early' && site === null ? ` (${confidence})` : '';
 }

@@ -6,6 +6,8 @@ use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 const PARTS: usize = 8;
 /// Fewer allocations that stay are no series.
 const LEAST_BLOCKS: u64 = 8;
+/// Windows that are over, in which each has as much as the others.
+const LEAST_EVEN: usize = 8;
 /// Allocations stay if fewer than one in this many of the same age were freed.
 const STAYS: u64 = 10;
 
@@ -14,6 +16,9 @@ const STAYS: u64 = 10;
 pub(super) struct Growth {
     /// As much of what was there before went meanwhile, as far as is known.
     pub(super) is_replaced: bool,
+    /// Since when each second has added as much, of the same size, and nothing of it went, and in how many steps: as a
+    /// loop does that keeps something in each.
+    pub(super) in_step: Option<(u64, u64)>,
     pub(super) since_ns: u64,
     pub(super) end_ns: u64,
     /// Allocations that have stayed, and their bytes.
@@ -70,13 +75,46 @@ pub(super) fn of_blocks(shape: &SeriesShape) -> Option<Growth> {
     let is_more = |first: &usize| !is_replaced(shape, *first, sum(&left[*first..]));
     let first = starts(end).filter(grows).find(is_more);
     let first = first.or_else(|| starts(end).find(grows))?;
+    let mut in_step = starts(end).filter(|first| grows(first) && is_more(first));
+    let in_step = in_step.find(|&first| is_in_step(shape, first..end));
     Some(Growth {
         is_replaced: !is_more(&first),
+        in_step: in_step.map(|first| (shape.begin_of(first), sum(&left[first..]))),
         since_ns: shape.begin_of(first),
         end_ns: shape.end_of(end),
         blocks: sum(&left[first..]),
         bytes: sum(&shape.left_bytes[first..end]),
     })
+}
+
+/// Whether each window has added as much. Requests that arrive at random do not: their number
+/// varies by its square root.
+fn is_in_step(shape: &SeriesShape, windows: std::ops::Range<usize>) -> bool {
+    let span_ns = shape
+        .end_of(windows.end)
+        .saturating_sub(shape.begin_of(windows.start));
+    let old = (0..AGES)
+        .find(|&bucket| least_age_ns(bucket) >= span_ns / 8)
+        .unwrap_or(AGES);
+    // The first and the last are not whole.
+    let end = windows.end.min(shape.left.len() - 1);
+    let whole = windows.start + 1..end.max(windows.start + 1);
+    let (count, added) = (whole.len() as f64, &shape.left[whole.clone()]);
+    let (blocks, bytes) = (
+        sum(added) as f64,
+        sum(&shape.left_bytes[whole.clone()]) as f64,
+    );
+    let (mean, size) = (blocks / count, bytes / blocks);
+    let is_of_size = |window: usize| {
+        let (left, bytes) = (shape.left[window] as f64, shape.left_bytes[window] as f64);
+        (bytes - left * size).abs() <= bytes / 64.0
+    };
+    let differences = added.iter().map(|&one| (one as f64 - mean).powi(2));
+    let variance = differences.sum::<f64>() / count;
+    sum(&shape.ages[old..]) == 0
+        && whole.len() >= LEAST_EVEN
+        && variance <= (mean / 16.0).max((mean / 20.0).powi(2))
+        && whole.clone().all(is_of_size)
 }
 
 /// Whether so many frees were of what had been there before that they may be what was replaced.
@@ -102,6 +140,7 @@ pub(super) fn of_bytes(shape: &SeriesShape) -> Option<Growth> {
     let first = starts(end).find(grows)?;
     Some(Growth {
         is_replaced: false,
+        in_step: None,
         since_ns: shape.begin_of(first),
         end_ns: shape.now_ns,
         blocks: shape.live[end - 1],

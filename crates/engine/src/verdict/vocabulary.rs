@@ -11,10 +11,10 @@ pub enum Verdict {
     GrowingPerCycle,
     /// More and more is live.
     Growing,
-    /// It grows, and not for long enough: in tables only.
-    MayGrow,
     /// Some of it lives far longer than is usual at the site.
     FreedLate,
+    /// Nothing can be said yet.
+    TooEarly,
     /// Freed and allocated again.
     Cache,
     /// It grew, and has levelled off.
@@ -46,8 +46,10 @@ pub enum Verdict {
 pub enum Severity {
     /// It is a leak.
     Leak,
-    /// It may be one, or keeps memory from others.
+    /// It keeps memory from others.
     Warning,
+    /// There is not enough evidence to say.
+    Early,
     /// It is as it should be.
     Fine,
     /// Good to know.
@@ -65,7 +67,7 @@ pub enum Confidence {
     NotEnough(u64),
 }
 
-/// Of each verdict, in the order of the enum: its name in reports, and how grave it is if it is sure.
+/// Of each verdict, in the order of the enum: its name in reports, and how grave it is.
 const VERDICTS: [(Verdict, &str, Severity); 16] = [
     (
         Verdict::GrowingPerCycle,
@@ -73,12 +75,12 @@ const VERDICTS: [(Verdict, &str, Severity); 16] = [
         Severity::Leak,
     ),
     (Verdict::Growing, "growing", Severity::Leak),
-    (Verdict::MayGrow, "growing?", Severity::Warning),
     (Verdict::FreedLate, "freed late", Severity::Warning),
+    (Verdict::TooEarly, "too early", Severity::Early),
     (Verdict::Cache, "cache", Severity::Fine),
     (Verdict::Plateau, "plateau", Severity::Fine),
     (Verdict::OneOff, "one-off", Severity::Fine),
-    (Verdict::NeverFreed, "never freed at exit", Severity::Fine),
+    (Verdict::NeverFreed, "never freed at exit", Severity::Note),
     (
         Verdict::ContextsLeft,
         "contexts left behind",
@@ -111,11 +113,11 @@ impl Verdict {
         VERDICTS[self as usize].1
     }
 
-    /// How grave it is with this confidence: nothing that is not sure is a leak.
+    /// How grave it is with this confidence.
     pub fn severity(self, confidence: Confidence) -> Severity {
-        match VERDICTS[self as usize].2 {
-            Severity::Leak if !confidence.is_enough() => Severity::Warning,
-            severity => severity,
+        match confidence.is_enough() {
+            true => VERDICTS[self as usize].2,
+            false => Severity::Early,
         }
     }
 
@@ -159,6 +161,7 @@ impl Severity {
         match self {
             Self::Leak => "LEAK",
             Self::Warning => "warn",
+            Self::Early => Verdict::TooEarly.name(),
             Self::Fine => "ok",
             Self::Note => "note",
         }
@@ -176,7 +179,7 @@ impl Confidence {
         match self {
             Self::Certain => "certain",
             Self::Likely => "likely",
-            Self::NotEnough(_) => "not enough data",
+            Self::NotEnough(_) => Verdict::TooEarly.name(),
         }
     }
 }

@@ -143,6 +143,9 @@ fn process_report(
         exited: process.exited,
         traced: true,
         from_start: process.from_birth,
+        interpreter: (options.explains)
+            .then(|| owners::interpreter(process, sources.symbols))
+            .flatten(),
         traced_from_ms: sources
             .usage
             .and_then(|usage| usage.late_ms.get(&process.pid).copied()),

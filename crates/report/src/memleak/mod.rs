@@ -126,6 +126,9 @@ pub struct ProcessReport {
     /// Milliseconds from its start until its libraries were probed, if that was after it had mapped them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traced_from_ms: Option<u64>,
+    /// The interpreter that runs it, in explanations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<&'static str>,
     /// How long it was traced, seconds.
     pub traced_seconds: f64,
     /// Process id within its container, if different.

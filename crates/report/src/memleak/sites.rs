@@ -170,8 +170,8 @@ impl SiteReport {
 
 fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S::Ok, S::Error> {
     let judged = judged.as_ref();
-    let verdict = judged.map(|judged| judged.verdict.name().to_owned());
-    let confidence = judged.map(|judged| judged.confidence.to_string());
+    let verdict = judged.map(|judged| judged.shown().name().to_owned());
+    let confidence = judged.map(|judged| judged.sureness().to_string());
     serializer.collect_map([("verdict", verdict), ("confidence", confidence)])
 }
 
@@ -466,7 +466,11 @@ impl<'a> Holder<'a> {
     /// Verdict on these sites at `now_ns`, or at the end of the process.
     pub(crate) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
         let now_ns = self.process.ended_ns.unwrap_or(now_ns);
-        verdict::judge(&self.sites().sites.shape(sites, now_ns))
+        let judged = verdict::judge(&self.sites().sites.shape(sites, now_ns))?;
+        Some(Judgement {
+            has_ended: self.process.exited,
+            ..judged
+        })
     }
 }
 

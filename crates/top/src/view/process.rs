@@ -114,7 +114,7 @@ fn site_row(pid: u32, device: Option<u16>, site: &SiteReport) -> Row {
             Cell::count(site.live.all().allocations),
             Cell::change(site.change_bytes()),
             Cell::age(site.ages_ns.0),
-            Cell::verdict(site.judgement.as_ref().and_then(Judgement::shown)),
+            Cell::verdict(site.judgement.as_ref().map(Judgement::shown)),
             Cell::name(&site.owner),
             Cell::name(&site.label),
         ],

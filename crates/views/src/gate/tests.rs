@@ -7,6 +7,7 @@ use quick_xml::events::Event;
 
 use super::*;
 use gpuprobe_model::stack::Frame;
+use gpuprobe_report::gate::Excused;
 
 fn leak(label: &str, bytes: u64) -> Leak {
     Leak {
@@ -20,36 +21,37 @@ fn leak(label: &str, bytes: u64) -> Leak {
             bytes,
             allocations: 2,
         },
-        before: None,
         stacks: 1,
         most_bytes: bytes,
         stack: vec![Frame {
             function: "grow<float>(\"]]>\u{1b}\u{0}&)".to_owned(),
             ..gpuprobe_model::stack::bare_frame(&gpuprobe_model::stack::Location::python(0))
         }],
-        is_tensor: false,
-        excuse: None,
+        ..Leak::default()
     }
 }
 
-fn judgement(leaks: Vec<Leak>, tolerated_bytes: u64) -> GateResult {
+fn judgement(leaks: Vec<Leak>, tolerated_bytes: u64) -> GateReport {
     let mut leaked = Total::default();
     leaks.iter().for_each(|leak| leaked.merge(leak.amount));
-    GateResult {
+    let mut result = GateReport {
+        rules: vec!["native: never freed".to_owned()],
         leaks,
         leaked,
         tolerated_bytes,
-        ..GateResult::default()
-    }
+        ..GateReport::default()
+    };
+    result.failed = result.fails();
+    result
 }
 
 #[test]
 fn more_than_is_tolerated_fails() {
-    assert!(!judgement(Vec::new(), 0).fails());
-    assert!(judgement(vec![leak("a", 1)], 0).fails());
-    assert!(judgement(vec![leak("a", 0)], 0).fails());
-    assert!(!judgement(vec![leak("a", 5), leak("b", 5)], 10).fails());
-    assert!(judgement(vec![leak("a", 5), leak("b", 6)], 10).fails());
+    assert!(!judgement(Vec::new(), 0).failed);
+    assert!(judgement(vec![leak("a", 1)], 0).failed);
+    assert!(judgement(vec![leak("a", 0)], 0).failed);
+    assert!(!judgement(vec![leak("a", 5), leak("b", 5)], 10).failed);
+    assert!(judgement(vec![leak("a", 5), leak("b", 6)], 10).failed);
 }
 
 /// An element: its name and attributes.
@@ -81,7 +83,7 @@ fn parsed(xml: &[u8]) -> (Vec<Element>, String) {
     }
 }
 
-fn written(judgement: &GateResult) -> Vec<u8> {
+fn written(judgement: &GateReport) -> Vec<u8> {
     let mut xml = Vec::new();
     write_junit(judgement, &mut xml).unwrap();
     xml
@@ -94,7 +96,8 @@ fn each_leak_is_a_test_that_failed() {
     let (elements, _) = parsed(&xml);
     let names: Vec<_> = elements.iter().map(|(name, _)| name.as_str()).collect();
     let case = ["testcase", "failure"];
-    let expected = [&["testsuites", "testsuite"][..], &case, &case, &case].concat();
+    let suite = ["testsuites", "testsuite", "properties", "property"];
+    let expected = [&suite[..], &case, &case, &case].concat();
     assert_eq!(names, expected);
     let suite = &elements[1].1;
     assert_eq!(
@@ -103,11 +106,11 @@ fn each_leak_is_a_test_that_failed() {
     );
     let named = |index: usize| elements[index].1["name"].as_str();
     assert_eq!(
-        [named(2), named(4), named(6)],
+        [named(4), named(6), named(8)],
         ["a < \"b\" & c", "d", "d (2)"]
     );
     assert_eq!(
-        elements[3].1["message"],
+        elements[5].1["message"],
         "4.00 KiB in 2 allocations never freed"
     );
     // What XML cannot have is not there, however it is written.
@@ -124,36 +127,72 @@ fn each_leak_is_a_test_that_failed() {
 }
 
 #[test]
-fn a_run_that_does_not_fail_is_one_test_that_passed() {
-    for judgement in [judgement(Vec::new(), 0), judgement(vec![leak("a", 5)], 10)] {
-        let (elements, _) = parsed(&written(&judgement));
-        let (name, case) = &elements[2];
+fn a_run_without_leaks_is_one_test_that_passed() {
+    let (elements, _) = parsed(&written(&judgement(Vec::new(), 0)));
+    let (name, case) = &elements[4];
+    assert_eq!(
+        (name.as_str(), case["name"].as_str()),
+        ("testcase", "no leaks")
+    );
+    assert_eq!((elements.len(), &*elements[1].1["failures"]), (5, "0"));
+    assert_eq!(elements[3].1["value"], "native: never freed");
+}
+
+/// Leaks of which one is excused.
+fn excused() -> GateReport {
+    let one = |why: &str, call_stacks, bytes| Excused {
+        why: why.to_owned(),
+        call_stacks,
+        amount: Total {
+            bytes,
+            allocations: 1,
+        },
+        sites: vec![leak("b", bytes)],
+    };
+    GateReport {
+        excused: vec![
+            one("suppressed (workspace)", 3, 2048),
+            one("too early", 1, 5),
+        ],
+        ..judgement(vec![leak("a", 4096)], 0)
+    }
+}
+
+#[test]
+fn what_is_excused_or_tolerated_is_skipped() {
+    let tolerated = judgement(vec![leak("a", 5)], 10);
+    for (result, counts, expected) in [
+        (
+            excused(),
+            ["3", "1", "2"],
+            "2.00 KiB in 2 allocations, suppressed (workspace)",
+        ),
+        (
+            tolerated,
+            ["1", "0", "1"],
+            "5 B in 2 allocations, 10 B tolerated",
+        ),
+    ] {
+        let (elements, _) = parsed(&written(&result));
+        let suite = &elements[1].1;
         assert_eq!(
-            (name.as_str(), case["name"].as_str()),
-            ("testcase", "no leaks")
+            ["tests", "failures", "skipped"].map(|name| &*suite[name]),
+            counts
         );
-        assert_eq!((elements.len(), &*elements[1].1["failures"]), (3, "0"));
+        let (_, skipped) = elements.iter().find(|(name, _)| name == "skipped").unwrap();
+        assert_eq!(skipped["message"], expected);
     }
 }
 
 #[test]
 fn what_is_no_leak_is_said_by_reason() {
-    let held = |bytes| Total {
-        bytes,
-        allocations: 1,
-    };
-    let result = GateResult {
-        excused: vec![
-            ("suppressed (workspace)".to_owned(), 3, held(2048)),
-            ("allocated once by a library".to_owned(), 1, held(5)),
-        ],
-        ..judgement(vec![leak("a", 4096)], 0)
-    };
+    let mut result = excused();
+    result.leaks[0].growth = Some("growing 1.00 KiB/s for 14s".to_owned());
     let expected = [
-        "leaked: 4.00 KiB in 2 allocations at 1 call site",
-        "  4.00 KiB in 2 allocations  a  (libx, train pid 7)",
-        "no leak: 2.00 KiB at 3 call stacks suppressed (workspace)",
-        "no leak: 5 B at 1 call stack allocated once by a library",
+        "leaked: 4.00 KiB in 2 allocations at 1 call site (native: never freed)",
+        "  growing 1.00 KiB/s for 14s  a  (libx, train pid 7)",
+        "no leak: 2.00 KiB at 3 call stacks, suppressed (workspace)",
+        "not judged: 5 B at 1 call stack, too early",
     ];
     assert_eq!(lines(&result), expected);
 }

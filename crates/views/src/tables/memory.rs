@@ -10,7 +10,7 @@ use gpuprobe_analysis::diff::StackGrowth;
 use gpuprobe_report::fold::{self, file_name, place};
 use gpuprobe_report::lists::{self, AllocationRow};
 use gpuprobe_report::memleak::{GpuShare, Memleak, Peak, ProcessReport, SiteReport};
-use gpuprobe_report::verdict::Judgement;
+use gpuprobe_report::verdict::{Judgement, Verdict};
 use gpuprobe_report::words::{short_age, signed_size};
 use gpuprobe_report::{SortBy, micros, names};
 
@@ -68,7 +68,12 @@ impl<'a> SiteRow<'a> {
 
     fn verdict(&self) -> Cell<'static> {
         let judgement = self.site.judgement.as_ref();
-        some(judgement.and_then(Judgement::shown), Cell::Verdict)
+        // That something was never freed, the heading says.
+        let shown = judgement.map(Judgement::shown);
+        some(
+            shown.filter(|shown| *shown != Verdict::NeverFreed),
+            Cell::Verdict,
+        )
     }
 
     fn change(&self) -> Option<i64> {

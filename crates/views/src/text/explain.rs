@@ -6,10 +6,10 @@ use gpuprobe_os::color::Tone;
 use super::memory::write_owners;
 use super::page::Page;
 use gpuprobe_report::explain::{Explain, VerdictReport};
-use gpuprobe_report::verdict::{self, Severity, Verdict};
+use gpuprobe_report::verdict::{self, Severity};
 use gpuprobe_report::words::plural;
 
-/// Call sites that are as they should be, and are named.
+/// Call sites of a severity that need no attention, and are named.
 const FINE: usize = 5;
 
 /// The explanation in words, in lines of so many columns, with the colours of [`gpuprobe_os::color`].
@@ -22,7 +22,8 @@ pub fn to_text(explain: &Explain, columns: usize) -> String {
 /// Writes the verdicts on each process.
 pub(crate) fn write(explain: &Explain, page: &mut Page) {
     if explain.processes.is_empty() {
-        return page.line("no process holds GPU memory");
+        page.line("no process holds GPU memory");
+        return write_watched(explain, page);
     }
     for (pid, title) in &explain.processes {
         page.part();
@@ -30,24 +31,36 @@ pub(crate) fn write(explain: &Explain, page: &mut Page) {
         let after_pid = title.match_indices(' ').nth(1).map_or(0, |(at, _)| at + 1);
         let (process, rest) = title.split_at(after_pid);
         page.hanging(&Tone::Heading.paint(process), rest);
-        let mut fine = 0;
-        for one in explain.of_process(*pid) {
-            let is_fine = one.grade == Severity::Fine && one.site.is_some();
-            fine += usize::from(is_fine);
-            if !is_fine || fine <= FINE {
-                write_one(one, page);
-            }
-        }
-        if fine > FINE {
-            let more = plural((fine - FINE) as u64, "more site");
-            page.hanging(
-                &grade(Severity::Fine),
-                &format!("{more}, as they should be"),
-            );
+        let all: Vec<_> = explain.of_process(*pid).collect();
+        for of_grade in all.chunk_by(|a, b| a.grade == b.grade) {
+            write_grade(of_grade, page);
         }
     }
     page.line("");
     write_owners(&explain.owners, page);
+    write_watched(explain, page);
+}
+
+fn write_watched(explain: &Explain, page: &mut Page) {
+    if let Some(watched) = explain.watched_seconds {
+        page.line(format!("watched for {watched:.0}s"));
+    }
+}
+
+/// Writes the verdicts of a severity; of call sites that need no attention, some.
+fn write_grade(all: &[&VerdictReport], page: &mut Page) {
+    let severity = all[0].grade;
+    let mut sites = 0;
+    for one in all {
+        sites += usize::from(severity > Severity::Warning && one.site.is_some());
+        if sites <= FINE || one.site.is_none() {
+            write_one(one, page);
+        }
+    }
+    if sites > FINE {
+        let more = plural((sites - FINE) as u64, "more site");
+        page.hanging(&grade(severity), &more);
+    }
 }
 
 /// `LEAK  train.py:58 training_step: growing 12.4 MiB/s for 58s, ...`, and what led to that.
@@ -60,22 +73,21 @@ fn write_one(one: &VerdictReport, page: &mut Page) {
         }
         _ => String::new(),
     };
+    // The evidence on a site says so.
     let unsure = match one.confidence {
-        sure if sure.is_enough() => String::new(),
-        // There will be no more of a process that has ended.
-        _ if one.verdict == Verdict::NeverFreed => " (not enough data to tell more)".to_owned(),
-        unsure => format!(" ({unsure})"),
+        unsure if !unsure.is_enough() && one.site.is_none() => format!(" ({unsure})"),
+        _ => String::new(),
     };
     page.hanging(&grade(one.grade), &format!("{place}{first}{unsure}"));
     for part in one.evidence.iter().skip(1) {
-        page.hanging("      ", part);
+        page.hanging("          ", part);
     }
     if one.grade < Severity::Fine && !one.advice.is_empty() {
-        page.hanging("      -> ", one.advice);
+        page.hanging("          -> ", one.advice);
     }
 }
 
-/// The word in front of a verdict, in six columns.
+/// The word in front of a verdict, in ten columns.
 fn grade(grade: Severity) -> String {
-    verdict::tone(grade).paint(&format!("{:6}", grade.word()))
+    verdict::tone(grade).paint(&format!("{:10}", grade.word()))
 }

@@ -300,6 +300,11 @@ fn keeps_handles_of_cycles(draft: &mut Draft, bytes: u64, random: &mut Random) -
     format!("11 of 13 are released in each cycle of {period_s:.1} s")
 }
 
+/// How long something takes to fill. In step and with one size, it looks like a leak after 13 s.
+fn fills_s(random: &mut Random, is_regular: bool) -> f64 {
+    random.between(0.5, if is_regular { 12.0 } else { 45.0 })
+}
+
 /// A program that does not leak.
 pub(super) fn clean(random: &mut Random) -> Program {
     let mut draft = Draft::default();
@@ -320,13 +325,14 @@ pub(super) fn clean(random: &mut Random) -> Program {
     draft.done(&name, random)
 }
 
-/// It grows for up to 50 s, evenly or by less and less, while it works.
+/// It grows for up to 45 s, evenly or by less and less, while it works.
 fn warms_up(draft: &mut Draft, random: &mut Random) -> String {
-    let until_s = random.between(1.0, 50.0);
+    let is_regular = random.one_of(2) == 0;
+    let until_s = fills_s(random, is_regular);
     let is_even = random.one_of(2) == 0;
     let bytes = bytes(random);
     let rate = rate(random, 0.5);
-    for time_ns in times(random, rate, random.0.is_multiple_of(2)) {
+    for time_ns in times(random, rate, is_regular) {
         let at_s = time_ns as f64 / 1e9;
         let keeps = match is_even {
             true => at_s < until_s,
@@ -355,11 +361,12 @@ fn doubles(draft: &mut Draft, random: &mut Random) -> String {
 
 /// Batches of a few seconds, freed at the end of each, with pauses.
 fn batches(draft: &mut Draft, random: &mut Random) -> String {
-    let period_s = random.between(0.5, 45.0);
+    let is_regular = random.one_of(2) == 0;
+    let period_s = fills_s(random, is_regular);
     let works_s = period_s * random.between(0.3, 1.0);
     let bytes = bytes(random);
     let rate = rate(random, 1.0);
-    for time_ns in times(random, rate, random.0.is_multiple_of(2)) {
+    for time_ns in times(random, rate, is_regular) {
         let begin_ns = time_ns / ns(period_s) * ns(period_s);
         let until_ns = begin_ns + ns(works_s);
         if time_ns < until_ns {
@@ -371,11 +378,11 @@ fn batches(draft: &mut Draft, random: &mut Random) -> String {
 
 /// A full cache puts out what it has had for longest.
 fn least_recently_used(draft: &mut Draft, random: &mut Random) -> String {
-    let fills_s = random.between(0.5, 45.0);
+    let is_regular = random.one_of(2) == 0;
+    let fills_s = fills_s(random, is_regular);
     let rate = rate(random, 1.0);
     let room = ((fills_s * rate) as usize).max(1);
     let bytes = bytes(random);
-    let is_regular = random.one_of(2) == 0;
     let mut held = std::collections::VecDeque::new();
     for time_ns in times(random, rate, is_regular) {
         if held.len() == room
@@ -442,11 +449,11 @@ fn walks_at_random(draft: &mut Draft, random: &mut Random) -> String {
     format!("a random walk, {rate:.1} steps a second")
 }
 
-/// Nearly all is freed at once, some after half a minute.
+/// Nearly all is freed at once, some after a few seconds.
 fn has_stragglers(draft: &mut Draft, random: &mut Random) -> String {
     let rate = rate(random, 5.0);
     let one_in = random.one_of(200) + 2;
-    let late_s = random.between(5.0, 40.0);
+    let late_s = random.between(5.0, 12.0);
     let bytes = bytes(random);
     for (number, time_ns) in (0..).zip(times(random, rate, true)) {
         let life_s = match number % one_in {
@@ -477,7 +484,8 @@ fn loads_and_works(draft: &mut Draft, random: &mut Random) -> String {
     let until_s = random.between(0.1, 20.0);
     for number in 0..count {
         let at_s = until_s * number as f64 / count as f64;
-        draft.allocate(ns(at_s), 1 << 20);
+        let bytes = bytes(random);
+        draft.allocate(ns(at_s), bytes);
     }
     let step_s = random.between(0.05, 2.0);
     for time_ns in times(random, 1.0 / step_s, true) {

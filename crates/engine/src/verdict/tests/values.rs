@@ -49,6 +49,7 @@ fn growth_has_the_time_and_the_rate_since_it_began() {
         usual_age_ns: None,
         cycles: 0,
         quiet_ns: SECOND_NS,
+        has_ended: false,
     };
     assert_eq!(found, expected);
     // From a later window on.
@@ -132,6 +133,7 @@ fn what_does_not_grow_levels_off_or_was_allocated_at_once() {
         usual_age_ns: None,
         cycles: 0,
         quiet_ns: 95 * SECOND_NS,
+        has_ended: false,
     };
     assert_eq!(found, expected);
     assert_eq!(with(10, 5 * SECOND_NS + 1).verdict, Plateau);
@@ -139,8 +141,10 @@ fn what_does_not_grow_levels_off_or_was_allocated_at_once() {
     assert_eq!(later.since_ns, BEGIN_NS + 3 * SECOND_NS);
     // What was allocated since, and is gone, is no news.
     assert_eq!(with(10, 30 * SECOND_NS).quiet_ns, 90 * SECOND_NS);
-    assert_eq!(with(2, SECOND_NS).confidence, NotEnough(SECOND_NS));
-    assert_eq!(with(2, 0).confidence, Likely);
+    // Four times as long as it took, and 10 s to 20 s.
+    assert_eq!(with(2, 5 * SECOND_NS).confidence, NotEnough(2 * SECOND_NS));
+    assert_eq!(with(2, 4 * SECOND_NS).confidence, Likely);
+    assert_eq!(with(1, SECOND_NS).confidence, NotEnough(SECOND_NS));
 }
 
 #[test]
@@ -251,4 +255,37 @@ fn growth_is_spread_over_the_whole_time() {
     assert_eq!(said(&freed).0, Growing);
     freed.ages[AGES - 1] = 3;
     assert_ne!(said(&freed).0, Growing);
+}
+
+#[test]
+fn growth_in_step_is_known_sooner() {
+    let with = |change: fn(&mut SeriesShape)| {
+        let mut shape = shape(1, &[10; 14], 0);
+        change(&mut shape);
+        judge(&shape).unwrap().is_leak()
+    };
+    assert!(with(|_| ()));
+    // Not by requests at random, of all sizes, some of which go, in too few steps, or for less long.
+    assert!(!with(
+        |shape| shape.left = [10, 7, 14, 9, 12, 6, 11, 10, 13, 8, 10, 14, 7, 10].to_vec()
+    ));
+    assert!(!with(|shape| shape.left_bytes[5] += 1000));
+    assert!(!with(|shape| shape.ages[14] = 1));
+    assert!(with(|shape| shape.ages[3] = 1000));
+    assert!(!with(|shape| shape.left = vec![7; 14]));
+    assert!(!with(|shape| shape.now_ns -= SECOND_NS + 1));
+}
+
+#[test]
+fn a_process_that_has_ended_leaks_or_never_freed() {
+    let with = |windows, change: fn(&mut Judgement)| {
+        let mut found = judge(&shape(6, &vec![2; windows], 0)).unwrap();
+        found.has_ended = true;
+        change(&mut found);
+        (found.shown(), found.severity())
+    };
+    assert_eq!(with(10, |_| ()), (Growing, Severity::Leak));
+    assert_eq!(with(8, |_| ()), (Verdict::TooEarly, Severity::Early));
+    let level = |found: &mut Judgement| found.verdict = Plateau;
+    assert_eq!(with(8, level), (Verdict::NeverFreed, Severity::Note));
 }

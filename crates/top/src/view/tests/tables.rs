@@ -207,7 +207,7 @@ fn verdicts_follow_within_seconds_and_are_those_of_the_call_sites() {
     let processes = &report.memleak.as_ref().unwrap().processes;
     let process = processes.iter().find(|one| one.who.pid == 10).unwrap();
     let sites = process.listed().iter();
-    let judged = sites.filter_map(|site| site.judgement.as_ref()?.shown());
+    let judged = sites.filter_map(|site| Some(site.judgement.as_ref()?.shown()));
     assert_eq!(Some(shown), judged.min());
     // Of ten reports in ten seconds, two judge anew.
     let mut last = scene.update(None).verdicts;

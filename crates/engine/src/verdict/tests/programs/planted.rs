@@ -1,6 +1,6 @@
 //! Each cause by itself.
 
-use super::{Draft, MILLISECOND_NS, Program, ns};
+use super::{Draft, MILLISECOND_NS, Program, Random, ns, times};
 
 const HOUR_S: f64 = 3600.0;
 
@@ -14,6 +14,7 @@ pub(in super::super) fn planted() -> Vec<Planted> {
         cycles_of_leaks(),
         what_grows(),
         what_comes_and_goes(),
+        what_frameworks_do(),
     ]
     .into_iter()
     .flatten()
@@ -40,6 +41,13 @@ fn every(seconds: f64) -> impl Iterator<Item = (u64, u64)> {
 
 fn streams_of_leaks() -> Vec<Planted> {
     vec![
+        plant(
+            "one tensor in each step, 10 steps a second",
+            Some(15),
+            |draft| {
+                every(0.1).for_each(|(_, at)| draft.keep(at, 1 << 20));
+            },
+        ),
         plant("linear leak, one a minute", Some(3600), |draft| {
             every(60.0).for_each(|(_, at)| draft.keep(at, 1 << 20));
         }),
@@ -112,12 +120,17 @@ fn cycles_of_leaks() -> Vec<Planted> {
                 });
             },
         ),
-        plant("warm-up that levels off after 50 s", None, |draft| {
-            every(0.1).for_each(|(_, at)| match at < ns(50.0) {
-                true => draft.keep(at, 1 << 20),
-                false => draft.pass(at, 1 << 20, MILLISECOND_NS),
-            });
-        }),
+        plant(
+            "warm-up of all sizes that levels off after 50 s",
+            None,
+            |draft| {
+                let mut random = Random(50);
+                every(0.1).for_each(|(_, at)| match at < ns(50.0) {
+                    true => draft.keep(at, random.one_of(1 << 24)),
+                    false => draft.pass(at, 1 << 20, MILLISECOND_NS),
+                });
+            },
+        ),
     ]
 }
 
@@ -130,9 +143,9 @@ fn what_grows() -> Vec<Planted> {
                 at_s *= 2.0;
             }
         }),
-        plant("a batch of 20 s, freed at its end", None, |draft| {
+        plant("a batch of 12 s, freed at its end", None, |draft| {
             every(0.1).for_each(|(_, at)| {
-                let end_ns = (at / ns(20.0) + 1) * ns(20.0);
+                let end_ns = (at / ns(12.0) + 1) * ns(12.0);
                 draft.pass(at, 1 << 20, end_ns - at);
             });
         }),
@@ -141,8 +154,16 @@ fn what_grows() -> Vec<Planted> {
 
 fn what_comes_and_goes() -> Vec<Planted> {
     vec![
-        plant("a cache of 250 that puts out the oldest", None, |draft| {
-            every(0.1).for_each(|(_, at)| draft.pass(at, 1 << 20, ns(25.0)));
+        plant(
+            "a cache of 250 of all sizes that evicts the oldest",
+            None,
+            |draft| {
+                let mut random = Random(250);
+                every(0.1).for_each(|(_, at)| draft.pass(at, random.one_of(1 << 24), ns(25.0)));
+            },
+        ),
+        plant("a cache of 128 that evicts the oldest", None, |draft| {
+            every(0.1).for_each(|(_, at)| draft.pass(at, 1 << 20, ns(12.8)));
         }),
         plant("workspaces at first use", None, |draft| {
             (0..4).for_each(|number| draft.keep(ns(0.5) * number, 8 << 20));
@@ -157,5 +178,52 @@ fn what_comes_and_goes() -> Vec<Planted> {
                 });
             },
         ),
+    ]
+}
+
+/// Programs that hold memory for a reason.
+fn what_frameworks_do() -> Vec<Planted> {
+    vec![
+        plant(
+            "a cache of pinned memory, by powers of two",
+            None,
+            |draft| {
+                (0..8).for_each(|number| draft.keep(ns(0.4) * number, 4096 << number));
+            },
+        ),
+        plant(
+            "a cache of plans for 64 shapes that come at random",
+            None,
+            |draft| {
+                let (mut random, mut known) = (Random(64), [false; 64]);
+                for at in times(&mut Random(65), 10.0, true) {
+                    let shape = random.one_of(64);
+                    if !std::mem::replace(&mut known[shape as usize], true) {
+                        draft.keep(at, shape << 20);
+                    }
+                }
+            },
+        ),
+        plant("a stream-ordered pool, and record_stream", None, |draft| {
+            let mut random = Random(3);
+            every(0.1).for_each(|(_, at)| draft.pass(at, 1 << 22, ns(random.between(0.2, 1.5))));
+        }),
+        plant("sizes tried until one is refused", None, |draft| {
+            every(2.0).for_each(|(_, at)| {
+                (0..10).for_each(|part| draft.pass(at + part, 1 << (20 + part), ns(0.1)));
+            });
+        }),
+        plant(
+            "8 threads, each with a workspace and batches",
+            None,
+            |draft| {
+                (1..=8).for_each(|thread| {
+                    draft.keep(ns(0.5) * thread, 32 << 20);
+                    let first = ns(0.5) * thread;
+                    every(0.25).for_each(|(_, at)| draft.pass(first + at, 1 << 20, ns(0.05)));
+                });
+            },
+        ),
+        plant("one allocation", None, |draft| draft.keep(ns(1.0), 1 << 30)),
     ]
 }
