@@ -208,6 +208,7 @@ struct gp_copy {
 	__s32 kind;     /* cudaMemcpyKind, or the memory type of the source */
 	__u16 second;   /* the memory type of the destination */
 	__u16 captured; /* captured into a graph, not executed */
+	__u64 stack;    /* as gp_call.stack */
 };
 
 /* Header of a batch of GPU activity records from a collector, whose format is in

@@ -12,11 +12,6 @@ static __always_inline bool gp_is_memory(__u32 op)
 	       (op >= GP_OP_HANDLE_CREATE && op <= GP_OP_SHARE_CLOSE);
 }
 
-static __always_inline bool gp_is_copy(__u32 op)
-{
-	return take_copies && (op == GP_OP_COPY || op == GP_OP_COPY_BATCH);
-}
-
 static __always_inline bool gp_affects_launches(__u32 op)
 {
 	return op == GP_OP_CAPTURE_BEGIN || op == GP_OP_CAPTURE_END || op == GP_OP_KERNEL_NAME ||
@@ -148,8 +143,8 @@ static __always_inline void gp_take_call_stack(struct pt_regs *ctx,
 		return;
 	}
 	stack = gp_take_stack(ctx, frame->sp, thread, tid);
-	/* A launch may be nested in a memory call, whose stack the thread has. */
-	if (gp_is_single(op))
+	/* It may be nested in a memory call, whose stack the thread has. */
+	if (gp_is_single(op) || gp_is_copy(op))
 		frame->stack = stack;
 	else
 		thread->stack = stack;

@@ -61,6 +61,7 @@ static __always_inline bool gp_enter_copy(struct gp_arguments *arguments,
 					  const volatile struct gp_recipe *recipe,
 					  struct gp_frame *frame)
 {
+	frame->stack = 0;
 	frame->size = gp_value_of(arguments, &recipe->size);
 	if (recipe->op == GP_OP_COPY_BATCH) {
 		frame->size = gp_all_bytes(frame->size, gp_value_of(arguments, &recipe->factors[0]),
@@ -108,6 +109,7 @@ __noinline int gp_send_copy(struct gp_thread *thread, struct gp_frame *frame, __
 	copy->source = frame->out;
 	copy->kind = frame->device;
 	copy->second = frame->second;
+	copy->stack = frame->stack;
 	copy->captured = process && gp_capture_of(process, frame->stream);
 	if (recipes[frame->row & (GP_MAX_ROWS - 1)].shape == GP_SHAPE_ADDRESSES ||
 	    frame->device == GP_KIND_BY_ADDRESS || frame->second == GP_KIND_BY_ADDRESS)

@@ -334,12 +334,19 @@ static __always_inline bool gp_is_single(__u32 op)
 	return stream_launches && (op == GP_OP_LAUNCH || op == GP_OP_GRAPH_LAUNCH);
 }
 
+static __always_inline bool gp_is_copy(__u32 op)
+{
+	return take_copies && (op == GP_OP_COPY || op == GP_OP_COPY_BATCH);
+}
+
 /* Whether the call stack of a call is taken; for launches, which are frequent, only on
  * request. */
 static __always_inline bool gp_wants_stack(const volatile struct gp_recipe *recipe, __u32 op)
 {
 	if (stack_mode == GP_STACKS_OFF)
 		return false;
+	if (gp_is_copy(op))
+		return true;
 	return gp_is_single(op) ? launch_stacks : recipe->flags & GP_FLAG_WITH_STACK;
 }
 

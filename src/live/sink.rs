@@ -97,6 +97,7 @@ impl Sink {
             Event::Tensor(tensor) => (tensor.pid, tensor.time_ns, &mut tensor.stack),
             Event::OutOfMemory(refused) => (refused.pid, refused.time_ns, &mut refused.stack),
             Event::Launch(launch) => (launch.pid, launch.start_ns, &mut launch.stack),
+            Event::Copy(copy) => (copy.pid, copy.start_ns, &mut copy.stack),
             _ => return,
         };
         if *stack == 0 {

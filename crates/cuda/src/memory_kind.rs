@@ -114,6 +114,11 @@ impl MemoryKind {
         matches!(self, Self::Device | Self::Pitched | Self::Async)
     }
 
+    /// Whether its addresses say what a copy goes between: device memory and page-locked host memory.
+    pub const fn has_place(self) -> bool {
+        self.is_at_device() || matches!(self, Self::Pinned | Self::Registered)
+    }
+
     /// Whether it is freed when its context is destroyed. Pool allocations and physical memory
     /// remain (observed with driver 580).
     pub const fn ends_with_context(self) -> bool {

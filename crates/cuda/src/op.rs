@@ -133,7 +133,7 @@ impl Op {
         match self {
             // The kind and device of memory determine the direction of copies.
             _ if self.is_context_call() => modes.bandwidth_util,
-            Self::Allocate | Self::Free => modes.bandwidth_util && kind.is_at_device(),
+            Self::Allocate | Self::Free => modes.bandwidth_util && kind.has_place(),
             Self::Launch | Self::GraphLaunch | Self::KernelName | Self::ModuleUnload => {
                 modes.cudatrace
             }

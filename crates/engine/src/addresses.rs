@@ -4,7 +4,7 @@
 //! Copies and frees come through different rings: the last blocks that ended are remembered, for copies that were
 //! made before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
@@ -17,7 +17,7 @@ use gpuprobe_model::event::Call;
 /// Where an address of a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressKind {
-    /// In memory of the host.
+    /// In memory of the host; in a known block, page-locked.
     Host,
     /// In memory of a GPU: of this one, as CUDA numbers them in the process, if that is known.
     Device(Option<u16>),
@@ -41,8 +41,8 @@ struct PastBlock {
 /// The blocks of a process.
 #[derive(Debug, Default)]
 struct Blocks {
-    /// Where those begin that are live. What else there is to say of them is in the live set.
-    live: BTreeSet<u64>,
+    /// Where those begin that are live, by address. What else there is to say of them is in the live set.
+    live: BTreeMap<u64, AddressSpace>,
     /// Blocks that have ended, by start and time of their allocation: those since that time, and those before.
     past: [BTreeMap<(u64, u64), PastBlock>; 2],
     past_since_ns: u64,
@@ -57,7 +57,8 @@ pub(super) struct AddressIndex {
 }
 
 fn is_indexed(allocation: &Allocation) -> bool {
-    allocation.space() == AddressSpace::Device && allocation.kind().is_at_device()
+    use AddressSpace::{Device, Pinned, Registered};
+    matches!(allocation.space(), Device | Pinned | Registered) && allocation.kind().has_place()
 }
 
 /// Where a block is, of which the kind says that it is a device's, unless its pool is the host's.
@@ -104,7 +105,8 @@ impl AddressIndex {
         for change in changes {
             match change {
                 Change::Allocated(new) if is_indexed(&new.allocation) => {
-                    blocks.live.insert(new.allocation.address);
+                    let new = &new.allocation;
+                    blocks.live.insert(new.address, new.space());
                 }
                 // From its entry on, what is freed may be another's.
                 Change::Freed(gone) => blocks.end(&gone.allocation, call.start_ns),
@@ -121,8 +123,8 @@ impl AddressIndex {
             return;
         };
         let until_ns = time_ns.unwrap_or(self.newest_ns);
-        for start in std::mem::take(&mut blocks.live) {
-            if let Some(gone) = process.live.get(key(AddressSpace::Device, start)) {
+        for (start, space) in std::mem::take(&mut blocks.live) {
+            if let Some(gone) = process.live.get(key(space, start)) {
                 blocks.end(gone, until_ns);
             }
         }
@@ -144,12 +146,17 @@ impl AddressIndex {
         let below = blocks.live.range(..=address).next_back();
         let live = below
             .zip(process)
-            .and_then(|(&start, process)| process.live.get(key(AddressSpace::Device, start)))
+            .and_then(|((&start, &space), process)| process.live.get(key(space, start)))
             .filter(|live| address - live.address < live.size_bytes);
         if let Some(live) = live.filter(|live| live.end_ns <= at_ns) {
             return Some(address_kind(live));
         }
-        let mut found = live.map(|_| AddressKind::Device(None));
+        // Where a block was later, it was an address of the same side before, too.
+        let side = |at| match at {
+            AddressKind::Device(_) => AddressKind::Device(None),
+            AddressKind::Host => AddressKind::Host,
+        };
+        let mut found = live.map(|live| side(address_kind(live)));
         for generation in &blocks.past {
             let mut bound = (address, u64::MAX);
             for _ in 0..MAX_STEPS {
@@ -162,11 +169,10 @@ impl AddressIndex {
                 if let Some(past) = then.filter(|past| at_ns < past.until_ns) {
                     return Some(past.at);
                 }
-                // Where it was later, it was an address of a device before, too.
                 let mut after = generation.range((start, at_ns)..=(start, u64::MAX));
                 let later = after.next_back().map(|(_, past)| past).filter(has);
                 let later = later.filter(|past| at_ns < past.until_ns);
-                found = later.map(|_| AddressKind::Device(None)).or(found);
+                found = later.map(|past| side(past.at)).or(found);
                 bound = (start, 0);
             }
         }

@@ -89,6 +89,21 @@ impl ProcessTable {
         self.early.push((pid, number, stack));
     }
 
+    /// The stack with this number, of a process that is live, or that has ended or is not known yet.
+    pub(super) fn stack(&self, pid: u32, number: u64) -> Option<&Rc<CallStack>> {
+        let early = || {
+            let found = self
+                .early
+                .iter()
+                .find(|one| (one.0, one.1) == (pid, number));
+            found.map(|(.., stack)| stack)
+        };
+        let live = self
+            .get(pid)
+            .and_then(|process| process.sites.stack(number));
+        live.or_else(early)
+    }
+
     /// Drops the stacks kept for `pid`.
     pub(super) fn drop_early_stacks(&mut self, pid: u32) {
         self.early.retain(|(of, ..)| *of != pid);
@@ -128,6 +143,10 @@ mod tests {
         table.keep_early_stack(8, 1, stack(1));
         table.drop_early_stacks(8);
         assert_eq!(table.early.len(), 3);
+        assert_eq!(
+            (table.stack(7, 2), table.stack(8, 1)),
+            (Some(&stack(2)), None)
+        );
         let process = table.enter(7);
         assert_eq!((process.pid, process.version), (7, 1));
         assert_eq!(process.sites.stack(3), Some(&stack(3)));

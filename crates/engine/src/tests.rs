@@ -142,6 +142,7 @@ fn copied() -> Event {
         kind: 0,
         destination_type: 0,
         captured: false,
+        stack: 0,
     })
 }
 

@@ -7,12 +7,14 @@
 
 use direction::CopyEndpoints;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use super::addresses::{AddressKind, REMEMBER_NS};
 use super::ledger::Ledger;
 use super::totals::SizeCounts;
-use gpuprobe_cuda::Direction;
+use gpuprobe_cuda::{Direction, MemoryKind};
 use gpuprobe_model::event::{Copy, Event};
+use gpuprobe_model::stack::CallStack;
 
 /// Synchronous copies to the device of up to this many bytes from pageable memory return once they
 /// are staged (CUDA's documentation of API synchronisation behaviour).
@@ -71,6 +73,59 @@ pub struct CopyFilter {
     pub mode: Mode,
 }
 
+/// From where copies were made, and between what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CopySite {
+    /// Process id (tgid) on the host.
+    pub pid: u32,
+    /// Row of the function.
+    pub row: u16,
+    /// Kinds of memory that the copy goes between.
+    pub direction: Direction,
+    /// The host's side of the copy, pinned or pageable; `None` if there is none or it is not known.
+    pub host_memory: Option<MemoryKind>,
+    /// Number of the call stack; 0 if none.
+    stack: u64,
+}
+
+/// Copies of one call site.
+#[derive(Clone, Debug, Default)]
+pub struct SiteCopies {
+    /// From where; `None` if that is not known.
+    pub stack: Option<Rc<CallStack>>,
+    /// Sums of all.
+    pub sums: CopySums,
+}
+
+/// Sums of copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopySums {
+    /// Number of copy calls.
+    pub calls: u64,
+    /// Sum of the bytes moved.
+    pub bytes: u64,
+    /// Time spent in the calls, nanoseconds.
+    pub ns: u64,
+    /// Number of calls that returned when the transfer had ended.
+    pub waits: u64,
+    /// Time spent in these, nanoseconds.
+    pub wait_ns: u64,
+}
+
+impl CopySums {
+    /// Adds the sums of others.
+    pub fn add(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.ns = self.ns.saturating_add(other.ns);
+        self.waits = self.waits.saturating_add(other.waits);
+        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
+    }
+}
+
+/// Call sites that are told apart; copies of others have none.
+const MAX_SITES: usize = 1 << 16;
+
 /// A copy with its direction and mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
@@ -107,6 +162,7 @@ pub const EARLIER: u32 = 0;
 #[derive(Debug, Default)]
 pub struct Transfers {
     meters: BTreeMap<CopyFilter, Meter>,
+    sites: HashMap<CopySite, SiteCopies>,
     /// Names of processes, by process id.
     names: HashMap<u32, (String, Option<u32>)>,
     /// When processes ended, by process id.
@@ -142,7 +198,9 @@ impl Transfers {
                     ledger,
                     place,
                 };
-                return Some(self.copy(copy, addresses.direction()));
+                let direction = addresses.direction();
+                let host_memory = addresses.host_memory(direction);
+                return Some(self.copy(copy, direction, host_memory, ledger));
             }
             _ => {}
         }
@@ -178,7 +236,18 @@ impl Transfers {
             let earlier = self.meters.entry(CopyFilter { pid, ..which });
             earlier.or_default().add(&meter);
         }
+        let merged = self.sites.extract_if(|site, _| old.contains_key(&site.pid));
+        for (site, copies) in merged.collect::<Vec<_>>() {
+            let (pid, stack) = (EARLIER, 0);
+            let earlier = self.sites.entry(CopySite { pid, stack, ..site });
+            earlier.or_default().sums.add(&copies.sums);
+        }
         self.names.retain(|pid, _| !old.contains_key(pid));
+    }
+
+    /// Copies by call site, in no particular order.
+    pub fn sites(&self) -> impl Iterator<Item = (&CopySite, &SiteCopies)> {
+        self.sites.iter()
     }
 
     /// The meters, by process, direction and mode. [`EARLIER`] stands for all ended processes that
@@ -195,7 +264,13 @@ impl Transfers {
         }
     }
 
-    fn copy(&mut self, copy: &Copy, direction: Direction) -> Transfer {
+    fn copy(
+        &mut self,
+        copy: &Copy,
+        direction: Direction,
+        host_memory: Option<MemoryKind>,
+        ledger: &Ledger,
+    ) -> Transfer {
         let transfer = Transfer {
             which: CopyFilter {
                 pid: copy.pid,
@@ -212,6 +287,33 @@ impl Transfers {
         }
         let ns = copy.end_ns.saturating_sub(copy.start_ns);
         self.enter(transfer.which, copy.bytes, ns);
+        // An asynchronous copy to pageable memory is none.
+        let to_pageable =
+            direction == Direction::DeviceToHost && host_memory == Some(MemoryKind::Pageable);
+        let waits = transfer.which.mode == Mode::Sync || to_pageable;
+        let site = CopySite {
+            pid: copy.pid,
+            row: copy.row,
+            direction,
+            host_memory,
+            stack: copy.stack,
+        };
+        let is_new = !self.sites.contains_key(&site);
+        let stack = match is_new && self.sites.len() >= MAX_SITES {
+            true => 0,
+            false => site.stack,
+        };
+        let copies = self.sites.entry(CopySite { stack, ..site }).or_default();
+        if is_new {
+            copies.stack = ledger.processes.stack(copy.pid, stack).cloned();
+        }
+        copies.sums.add(&CopySums {
+            calls: 1,
+            bytes: copy.bytes,
+            ns,
+            waits: waits.into(),
+            wait_ns: if waits { ns } else { 0 },
+        });
         transfer
     }
 

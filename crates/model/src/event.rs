@@ -175,6 +175,8 @@ pub struct Copy {
     pub destination_type: u16,
     /// The copy was captured into a graph.
     pub captured: bool,
+    /// Number of its call stack within the process; 0 if none.
+    pub stack: u64,
 }
 
 /// An outermost memory call at its return, or a nested one that the ledger needs.

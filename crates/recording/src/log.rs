@@ -18,7 +18,8 @@ pub use raw::item_of_record;
 pub use reader::{LOG, LogReader};
 
 /// Version of the encoding of events. Postcard writes neither names nor lengths: fields and variants
-/// of [`Event`] may change only with another version, and with a decoder for this one.
+/// of [`Event`] may change only with another version, and with a decoder for this one. A number may be
+/// added as the last field of an event: it is 0 in logs that do not have it.
 pub const VERSION: &str = "1";
 
 /// A record of the BPF side of 0.2.0; it is no longer written.
@@ -107,8 +108,9 @@ fn split(log: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 fn decode(kind: u8, content: &[u8], rows: impl Fn(u16) -> Option<u16>) -> Option<Item<'_>> {
     match kind {
         EVENT => {
-            let event: Event = postcard::from_bytes(content).ok()?;
-            event.with_rows(rows).map(Item::Event)
+            let event = postcard::from_bytes::<Event>(content);
+            let event = event.or_else(|_| postcard::from_bytes(&[content, &[0]].concat()));
+            event.ok()?.with_rows(rows).map(Item::Event)
         }
         BATCH => {
             let (tgid, rest) = u32::read_from_prefix(content).ok()?;
@@ -141,8 +143,10 @@ fn decode(kind: u8, content: &[u8], rows: impl Fn(u16) -> Option<u16>) -> Option
 #[allow(clippy::panic, clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use gpuprobe_model::abi::RawCopy;
     use gpuprobe_model::event::TensorRequest;
     use gpuprobe_model::identity::Identity;
+    use zerocopy::FromZeros;
 
     fn events(log: &[u8]) -> Vec<String> {
         items(log, Some).map(|item| format!("{item:?}")).collect()
@@ -194,6 +198,36 @@ mod tests {
         assert_eq!(events(&log), expected[..3]);
         // Functions that the reader does not have.
         assert_eq!(items(&log, |_| None).count(), 2);
+    }
+
+    #[test]
+    fn logs_from_before_copies_had_stacks_are_read() {
+        let row = gpuprobe_cuda::FUNCTIONS
+            .iter()
+            .position(|one| one.op.is_copy());
+        let row = u16::try_from(row.unwrap()).unwrap();
+        let mut raw = RawCopy::new_zeroed();
+        (raw.record_type, raw.row, raw.bytes, raw.stack) = (record::COPY, row, 300, 7);
+        let item = item_of_record(raw.as_bytes());
+        let Some(Item::Event(Event::Copy(mut copy))) = item else {
+            panic!("a copy is one");
+        };
+        let mut log = Vec::new();
+        append_event(&mut log, &Event::Copy(copy), None);
+        let with_stack = vec![format!("{:?}", Item::Event(Event::Copy(copy)))];
+        assert_eq!(events(&log), with_stack);
+        copy.stack = 0;
+        let without = vec![format!("{:?}", Item::Event(Event::Copy(copy)))];
+        log.pop();
+        log[1] -= 1;
+        assert_eq!(events(&log), without);
+        // As 0.2.0 sent it.
+        let mut log = Vec::new();
+        append(&mut log, RECORD, |log| {
+            log.extend(&raw.as_bytes()[..64]);
+            Some(())
+        });
+        assert_eq!(events(&log), without);
     }
 
     #[test]

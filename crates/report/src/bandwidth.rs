@@ -5,7 +5,8 @@ use std::time::Duration;
 use gpuprobe_model::text::hex;
 use serde::Serialize;
 
-use super::{Options, clock_micros};
+use super::{Options, ReportSources, clock_micros};
+use crate::copy_sites::{self, CopySiteReport};
 use crate::words::Who;
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::totals::SizeCounts;
@@ -31,6 +32,17 @@ pub struct BandwidthUtil {
     pub link: Option<PcieLink>,
     /// Copies by process, direction and mode.
     pub directions: Vec<DirectionReport>,
+    /// Copies by call site, with call stacks; of each process those that took the longest come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sites: Vec<CopySiteReport>,
+    /// Number of further call sites.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub omitted_sites: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Copies of a process in one direction and mode.
@@ -100,7 +112,11 @@ pub(super) fn build(
     transfers: &Transfers,
     activities: &GpuActivity,
     options: &Options,
+    sources: ReportSources<'_>,
 ) -> BandwidthUtil {
+    let has_sites = options.stacks && sources.scope.is_none();
+    let sites = has_sites.then(|| copy_sites::build(transfers, options, sources.symbols));
+    let (sites, omitted_sites) = sites.unwrap_or_default();
     let calls = |sets: bool| {
         let is_set = |which: &CopyFilter| which.direction == Direction::Set;
         let meters = transfers.meters();
@@ -117,6 +133,8 @@ pub(super) fn build(
         captured: transfers.captured,
         link: options.link,
         directions: directions.collect(),
+        sites,
+        omitted_sites,
     }
 }
 

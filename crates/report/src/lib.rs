@@ -9,6 +9,7 @@ pub mod about;
 pub mod activity;
 pub mod bandwidth;
 pub mod compare;
+pub mod copy_sites;
 pub mod cudatrace;
 pub mod explain;
 pub mod fold;
@@ -203,7 +204,7 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: ReportSource
             .then(|| cudatrace::build(&state.launches, options, sources.scope)),
         bandwidth_util: modes
             .bandwidth_util
-            .then(|| bandwidth::build(&state.transfers, &state.activity, options)),
+            .then(|| bandwidth::build(&state.transfers, &state.activity, options, sources)),
         activity: modes
             .activity
             .then(|| activity::build(&state.activity, options)),
@@ -248,6 +249,7 @@ pub fn needed_locations(
 ) -> Vec<(u32, Location, bool)> {
     let modes = Modes {
         memleak: options.modes.memleak,
+        bandwidth_util: options.modes.bandwidth_util,
         ..Modes::default()
     };
     let options = Options {

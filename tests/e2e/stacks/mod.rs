@@ -1,5 +1,6 @@
 //! Call stacks of real programs, through the real kernel.
 
+mod copies;
 mod languages;
 pub(crate) mod paths;
 mod profiles;

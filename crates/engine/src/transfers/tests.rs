@@ -27,6 +27,7 @@ fn copied(symbol: &str, bytes: u64, from: u64, to: u64) -> Copy {
         kind: 0,
         destination_type: 0,
         captured: false,
+        stack: 0,
     }
 }
 
@@ -129,6 +130,53 @@ fn addresses_give_the_direction() {
     assert_eq!(direction(0xd000, 0xd800), Direction::DeviceToDevice);
     assert_eq!(direction(0x10, 0x20), Direction::HostToHost);
     assert_eq!(direction(0x10, 0xe000), Direction::Unknown);
+}
+
+#[test]
+fn copies_are_counted_by_site_and_memory_of_the_host() {
+    let mut both = Both::default();
+    let stack = Rc::new(CallStack::default());
+    both.ledger.set_stack(7, 3, Rc::clone(&stack));
+    both.apply(&called("cudaMalloc", 0xd000, 10));
+    both.apply(&called("cudaMallocHost", 0xa000, 10));
+    let copy = |both: &mut Both, symbol, from, to, stack| {
+        let copied = copied(symbol, 8, from, to);
+        both.apply(&Event::Copy(Copy { stack, ..copied })).unwrap();
+    };
+    copy(&mut both, "cuMemcpyDtoHAsync_v2", 0xd000, 0x10, 3);
+    copy(&mut both, "cuMemcpyDtoH_v2", 0xd000, 0xa000, 3);
+    // Before it is known that the process was traced from its start, other memory may be pinned.
+    let task = Event::Process(crate::task(7, 1, 0));
+    both.ledger
+        .apply(&task, |_| gpuprobe_model::identity::Identity::default());
+    for stack in [3, 3, 4] {
+        copy(&mut both, "cuMemcpyDtoHAsync_v2", 0xd000, 0x10, stack);
+    }
+    copy(&mut both, "cuMemcpyHtoDAsync_v2", 0x10, 0xd000, 0);
+    let sites = both.transfers.sites().map(|(site, copies)| {
+        let CopySums { calls, waits, .. } = copies.sums;
+        let is_async = gpuprobe_cuda::function(site.row).unwrap().is_async;
+        (
+            is_async,
+            site.host_memory.map(MemoryKind::name),
+            calls,
+            waits,
+            copies.stack.is_some(),
+        )
+    });
+    let mut sites: Vec<_> = sites.collect();
+    sites.sort_unstable();
+    let (pinned, pageable) = (Some("pinned"), Some("pageable"));
+    assert_eq!(
+        sites,
+        [
+            (false, pinned, 1, 1, true),
+            (true, None, 1, 0, true),
+            (true, pageable, 1, 0, false),
+            (true, pageable, 1, 1, false),
+            (true, pageable, 2, 2, true),
+        ]
+    );
 }
 
 #[test]

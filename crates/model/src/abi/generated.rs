@@ -258,6 +258,8 @@ pub struct RawCopy {
     pub second: u16,
     /// captured into a graph, not executed
     pub captured: u16,
+    /// as gp_call.stack
+    pub stack: u64,
 }
 
 /// Header of a batch of GPU activity records from a collector, whose format is in

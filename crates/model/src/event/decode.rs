@@ -139,6 +139,7 @@ impl Copy {
             kind: raw.kind,
             destination_type: raw.second,
             captured: raw.captured != 0,
+            stack: raw.stack,
         })
     }
 }

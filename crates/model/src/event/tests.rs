@@ -170,6 +170,7 @@ fn copies_from_literal_bytes() {
         bytes.extend(number.to_le_bytes());
     }
     bytes.extend([1, 0, 0, 0, 2, 0, 1, 0]);
+    bytes.extend(9u64.to_le_bytes());
     let Event::Copy(copy) = decode(&bytes).unwrap() else {
         panic!("not a copy");
     };
@@ -177,8 +178,8 @@ fn copies_from_literal_bytes() {
     assert_eq!((copy.start_ns, copy.end_ns), (100, 200));
     assert_eq!((copy.destination, copy.source), (0xd000, 0x5000));
     assert_eq!(
-        (copy.kind, copy.destination_type, copy.captured),
-        (1, 2, true)
+        (copy.kind, copy.destination_type, copy.captured, copy.stack),
+        (1, 2, true, 9)
     );
     assert!(decode(&bytes[..bytes.len() - 1]).is_none());
     bytes[2..4].copy_from_slice(&1u16.to_le_bytes());

@@ -13,11 +13,13 @@ use gpuprobe_model::event;
 pub(super) const LAYOUT: &str =
     "call 64 detail 152 task 64 kernel 56 copy 64 launch 88 batch gpuact01";
 
-// A record of the BPF side that changes needs a copy of its old layout here.
+// A record of the BPF side that changes needs a copy of its old layout here, unless it only became longer:
+// the fields at its end are 0 in these recordings.
+const COPY: usize = offset_of!(RawCopy, stack);
 const _: () = assert!(offset_of!(RawDetail, call) == 0 && offset_of!(RawNamed, detail) == 0);
 const _: () = assert!(size_of::<RawCall>() == 64 && size_of::<RawNamed>() == 152);
 const _: () = assert!(size_of::<RawTask>() == 64 && size_of::<RawKernel>() == 56);
-const _: () = assert!(size_of::<RawCopy>() == 64 && size_of::<RawLaunch>() == 88);
+const _: () = assert!(COPY == 64 && size_of::<RawLaunch>() == 88);
 
 /// Offset of the function's row in a record; `None` for records without one.
 fn row_offset(bytes: &[u8]) -> Option<usize> {
@@ -49,10 +51,19 @@ pub(super) fn item_of(bytes: &[u8], rows: impl Fn(u16) -> Option<u16>) -> Option
     };
     let recorded = u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
     let current = rows(recorded)?;
-    if current == recorded {
+    let is_short = bytes.len() == COPY && bytes[..2] == record::COPY.to_ne_bytes();
+    if current == recorded && !is_short {
         return item_of_record(bytes);
     }
     let mut record = bytes.to_vec();
+    record.resize(
+        if is_short {
+            size_of::<RawCopy>()
+        } else {
+            bytes.len()
+        },
+        0,
+    );
     record[offset..offset + 2].copy_from_slice(&current.to_ne_bytes());
     // Batches, which borrow, have no row.
     match item_of_record(&record)? {

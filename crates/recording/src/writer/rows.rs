@@ -279,7 +279,7 @@ impl<'c> Rows<'c> {
             result: copy.result,
             thread: (copy.pid, copy.tid),
             times: (copy.start_ns, copy.end_ns),
-            chain: None,
+            chain: self.chains.id(copy.pid, copy.stack),
         };
         self.call(&seen, false)?;
         let understood = changes.iter().find_map(|change| match change {

@@ -134,6 +134,7 @@ impl Host {
             kind: 0,
             destination_type: 0,
             captured: false,
+            stack: 0,
         };
         let ledger = &self.state.ledger;
         self.state

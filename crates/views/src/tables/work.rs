@@ -3,6 +3,7 @@
 use super::{Cell, Column, both, count, known, shown, some, text, value};
 use gpuprobe_report::about::ProcessRow;
 use gpuprobe_report::activity::Times;
+use gpuprobe_report::copy_sites::CopySiteReport;
 use gpuprobe_report::work::{Work, WorkList};
 
 /// A duration, where it was measured.
@@ -97,6 +98,17 @@ pub(crate) const COPIES: &[Column<Work>] = &[
     shown("GB/S OF WALL TIME", 4, |w| {
         some(w.wall, Cell::BytesPerSecond)
     }),
+];
+
+/// Copies by call site.
+pub(crate) const COPY_SITES: &[Column<CopySiteReport>] = &[
+    shown("COPIES", 0, |s| Cell::Count(s.calls)),
+    shown("BYTES", 0, |s| Cell::Bytes(s.bytes)),
+    shown("DIRECTION", 0, |s| text(s.direction)),
+    shown("HOST MEMORY", 2, |s| some(s.host_memory, text)),
+    shown("WAIT", 1, |s| Cell::Rare(s.waits)),
+    shown("TIME", 3, |s| Cell::Ns((s.seconds * 1e9) as u64)),
+    shown("WHERE", 0, |s: &CopySiteReport| text(&*s.label)).cut(20),
 ];
 
 /// Columns of calls, waits or ranges, whose name has this column.

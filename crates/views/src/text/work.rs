@@ -1,11 +1,11 @@
 //! Kernels, copies, calls, waits and ranges of live processes, for people.
 
 use gpuprobe_model::link::PcieLink;
-use gpuprobe_model::text::size;
+use gpuprobe_model::text::{printable, size};
 
 use super::gpu;
 use super::page::{Page, commas, counts};
-use crate::tables::work::{COPIES, KERNELS, columns};
+use crate::tables::work::{COPIES, COPY_SITES, KERNELS, columns};
 use gpuprobe_report::activity::{
     ActivitySummary, BusyShares, DeviceSummary, MemorySummary, ProcessSummary,
 };
@@ -67,7 +67,17 @@ pub(super) fn write_copies(report: &BandwidthUtil, page: &mut Page) {
         if copies.iter().any(|one| one.bytes_per_second.is_none()) {
             page.line("  no GB/S: calls return before the transfer ends; --activity times the GPU");
         }
+        let sites = report.sites.iter().filter(|site| site.pid == first.who.pid);
+        let sites: Vec<_> = sites.cloned().collect();
+        page.table(COPY_SITES, &sites, 2);
+        for (site, advice) in sites
+            .iter()
+            .filter_map(|site| site.advice.map(|it| (site, it)))
+        {
+            page.line(format!("  {}: {advice}", printable(&site.label)));
+        }
     }
+    page.more(report.omitted_sites, 2);
     for line in counts(&[
         (report.captured, "captured into graphs, not run"),
         (report.failed_calls, "calls that failed"),

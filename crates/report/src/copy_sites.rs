@@ -1,0 +1,230 @@
+//! Copies by call site.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+use serde::Serialize;
+
+use super::{Options, function_name};
+use crate::label::labels;
+use crate::site_key::SiteKey;
+use gpuprobe_cuda::{Belongs, Direction, MemoryKind};
+use gpuprobe_engine::Transfers;
+use gpuprobe_engine::transfers::{CopySums, EARLIER};
+use gpuprobe_model::stack::{Frame, Symbolize};
+
+/// Copies from one call site, in one direction, from or to one kind of host memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopySiteReport {
+    /// Process id (tgid) on the host.
+    pub pid: u32,
+    /// The user's line or function, as for memory.
+    pub label: String,
+    /// Name of the copy function.
+    pub api: String,
+    /// Direction, as in [`super::bandwidth::DirectionReport`].
+    pub direction: &'static str,
+    /// The host's side: `pinned` or `pageable`; `None` if there is none or it is not known.
+    pub host_memory: Option<&'static str>,
+    /// Number of copy calls.
+    pub calls: u64,
+    /// Sum of the bytes moved.
+    pub bytes: u64,
+    /// Seconds spent in the calls.
+    pub seconds: f64,
+    /// Number of calls that waited for the transfer to end, and so for the work before it.
+    pub waits: u64,
+    /// What would be faster.
+    pub advice: Option<&'static str>,
+}
+
+/// Copies at a call site from which on it is a loop.
+const LOOP: u64 = 10;
+/// Mean size of a copy up to which its time is that of waiting, bytes.
+const SMALL: u64 = 4096;
+
+const READS: &str = "each waits for the GPU: read results together, or less often";
+const PAGEABLE: &str = "page-locked memory would let them overlap";
+
+struct Site {
+    frames: Vec<Frame>,
+    api: String,
+    sums: CopySums,
+}
+
+type Key = (u32, SiteKey, u16, Direction, Option<MemoryKind>);
+
+/// The copies of live and ended processes, by process and descending time; and the number of those beyond
+/// the limit of each process.
+pub(super) fn build(
+    transfers: &Transfers,
+    options: &Options,
+    symbols: &dyn Symbolize,
+) -> (Vec<CopySiteReport>, u64) {
+    let mut found: HashMap<Key, Site> = HashMap::new();
+    if !transfers.sites().any(|(_, copies)| copies.stack.is_some()) {
+        return (Vec::new(), 0);
+    }
+    for (site, copies) in transfers.sites().filter(|(site, _)| site.pid != EARLIER) {
+        let stack = copies.stack.as_ref();
+        let frames = stack.map_or_else(Vec::new, |stack| stack.frames(site.pid, symbols));
+        let key = SiteKey::of(Belongs::Gpu, false, &frames);
+        let key = (site.pid, key, site.row, site.direction, site.host_memory);
+        let new = || Site {
+            frames,
+            api: function_name(site.row, symbols).into_owned(),
+            sums: CopySums::default(),
+        };
+        found.entry(key).or_insert_with(new).sums.add(&copies.sums);
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    let order = |(key, site): &(Key, Site)| (key.0, Reverse((site.sums.ns, site.sums.bytes)));
+    found.sort_by_key(order);
+    let (mut reports, mut omitted) = (Vec::new(), 0);
+    let top = options.top.unwrap_or(usize::MAX);
+    for sites in found.chunk_by(|a, b| a.0.0 == b.0.0) {
+        let shown = &sites[..sites.len().min(top)];
+        omitted += (sites.len() - shown.len()) as u64;
+        // A line that copies in two directions is two rows with one label.
+        let mut named: HashMap<&SiteKey, usize> = HashMap::new();
+        let mut stacks: Vec<(&[Frame], &str)> = Vec::new();
+        for (key, site) in shown {
+            named.entry(&key.1).or_insert_with(|| {
+                stacks.push((&site.frames, &site.api));
+                stacks.len() - 1
+            });
+        }
+        let labels = labels(stacks);
+        reports.extend(
+            shown
+                .iter()
+                .map(|(key, site)| report(key, site, &labels[named[&key.1]])),
+        );
+    }
+    (reports, omitted)
+}
+
+fn report(key: &Key, site: &Site, label: &str) -> CopySiteReport {
+    let &(pid, _, _, direction, host_memory) = key;
+    let CopySums {
+        calls,
+        bytes,
+        ns,
+        mut waits,
+        ..
+    } = site.sums;
+    // PyTorch waits for the stream when it has queued the copy of a scalar.
+    let reads_scalar = |frame: &Frame| frame.function.contains("_local_scalar_dense");
+    if site.frames.iter().any(reads_scalar) {
+        waits = calls;
+    }
+    let is_small = bytes <= calls.saturating_mul(SMALL);
+    let advice = match host_memory {
+        _ if calls < LOOP => None,
+        _ if is_small && waits == calls && direction == Direction::DeviceToHost => Some(READS),
+        Some(MemoryKind::Pageable) => Some(PAGEABLE),
+        _ => None,
+    };
+    CopySiteReport {
+        pid,
+        label: if site.frames.is_empty() {
+            site.api.clone()
+        } else {
+            label.to_owned()
+        },
+        api: site.api.clone(),
+        direction: direction.name(),
+        host_memory: host_memory.map(MemoryKind::name),
+        calls,
+        bytes,
+        seconds: ns as f64 / 1e9,
+        waits,
+        advice,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use gpuprobe_engine::{Ledger, transfers::Transfers};
+    use gpuprobe_model::event::{Copy, Event};
+    use gpuprobe_model::stack::{CallStack, Location, bare_frame};
+
+    /// Frames with the names of their addresses.
+    struct Named;
+
+    impl Symbolize for Named {
+        fn frames(&self, _: u32, location: &Location, _: bool) -> Vec<Frame> {
+            let names = [
+                "cuMemcpyDtoHAsync_v2",
+                "at::native::_local_scalar_dense_cuda",
+                "step",
+                "load",
+            ];
+            let function = names[location.address as usize].to_owned();
+            vec![Frame {
+                function,
+                ..bare_frame(location)
+            }]
+        }
+    }
+
+    #[test]
+    fn a_scalar_that_pytorch_reads_waits_although_its_memory_is_pinned() {
+        let (mut ledger, mut transfers) = (Ledger::default(), Transfers::default());
+        for (number, addresses) in [(1, [0, 1, 2]), (2, [0, 3, 2])] {
+            let location = |address| Location {
+                address,
+                module: None,
+                offset: 0,
+            };
+            let stack = CallStack {
+                locations: addresses.map(location).into(),
+                is_complete: true,
+            };
+            ledger.set_stack(7, number, stack.into());
+        }
+        let symbol = "cuMemcpyDtoHAsync_v2";
+        let row = gpuprobe_cuda::FUNCTIONS
+            .iter()
+            .position(|one| one.symbol == symbol)
+            .unwrap();
+        for stack in [1, 2].into_iter().flat_map(|stack| [stack; 10]) {
+            let copy = Copy {
+                row: u16::try_from(row).unwrap(),
+                function: &gpuprobe_cuda::FUNCTIONS[row],
+                result: 0,
+                pid: 7,
+                tid: 7,
+                start_ns: 0,
+                end_ns: stack,
+                bytes: 4,
+                destination: 0x10,
+                source: 0xd000,
+                kind: 0,
+                destination_type: 0,
+                captured: false,
+                stack,
+            };
+            transfers.apply(&Event::Copy(copy), &ledger, |_, _| None);
+        }
+        let options = Options {
+            top: Some(1),
+            ..Options::default()
+        };
+        assert_eq!(build(&transfers, &options, &Named).1, 1);
+        let (sites, omitted) = build(&transfers, &Options::default(), &Named);
+        let told = sites
+            .iter()
+            .map(|site| (&*site.label, site.waits, site.advice));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                ("load", 0, None),
+                ("_local_scalar_dense_cuda", 10, Some(READS))
+            ]
+        );
+        assert_eq!(omitted, 0);
+    }
+}
