@@ -115,6 +115,8 @@ enum gp_op {
 	/* Makes `stream` wait for the event `address`, by which it may join a capture */
 	GP_OP_STREAM_WAIT,
 	GP_OP_STREAM_DESTROY, /* Destroys `stream` */
+	GP_OP_OBJECT_CREATE,  /* Creates an object and writes its handle to `out` */
+	GP_OP_OBJECT_DESTROY, /* Destroys the object `address` */
 	/* A framework's allocator has allocated `size` bytes at `address` (freed them if
 	 * `size` is negative); `out` bytes are then allocated on `device` and `stream`
 	 * bytes reserved. An allocator without a device distinguishes the two by the
@@ -154,6 +156,7 @@ enum gp_layer {
 	GP_LAYER_DRIVER,  /* libcuda: all CUDA calls go through it */
 	GP_LAYER_FRAMEWORK, /* of a framework with its own allocator, for example PyTorch's libc10
 			     */
+	GP_LAYER_LIBRARY,   /* a library with handles of its own, for example libcublas */
 };
 
 /* Place of a value at function entry. */

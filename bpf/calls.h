@@ -135,19 +135,17 @@ static __always_inline void gp_take_call_stack(struct pt_regs *ctx,
 					       __u32 tid)
 {
 	__u32 op = frame->op;
-	__u64 stack;
+	__u64 stack = 0;
 
-	if (!gp_wants_stack(recipe, op)) {
-		if (recipe->flags & GP_FLAG_WITH_STACK)
-			thread->stack = 0;
+	if (gp_wants_stack(recipe, op))
+		stack = gp_take_stack(ctx, frame->sp, thread, tid);
+	else if (!(recipe->flags & GP_FLAG_WITH_STACK))
 		return;
-	}
-	stack = gp_take_stack(ctx, frame->sp, thread, tid);
-	/* It may be nested in a memory call, whose stack the thread has. */
-	if (gp_is_single(op) || gp_is_copy(op))
-		frame->stack = stack;
-	else
+	/* Others may be nested in a memory call, whose stack the thread has. */
+	if (gp_is_memory(op))
 		thread->stack = stack;
+	else
+		frame->stack = stack;
 }
 
 /* Opens a call of a thread. Returns 1 if the return is not needed. */
@@ -207,6 +205,9 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
 	gp_read_arguments(ctx, &arguments);
+	/* Its handle may be reused before the call returns. */
+	if (op == GP_OP_STREAM_DESTROY)
+		gp_forget_stream(gp_value_of(&arguments, &recipe->stream));
 	if (op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) {
 		counted = gp_count_launch(&arguments, row);
 		if (!gp_needs_return(pid_tgid >> 32))

@@ -89,6 +89,20 @@ static __always_inline void gp_begin_capture(struct gp_process *process, __u64 s
 	__sync_fetch_and_add(&open_captures, 1);
 }
 
+/* A stream is destroyed, and with it its capture. */
+__noinline int gp_forget_stream(__u64 stream)
+{
+	struct gp_process *process = gp_find_capturing(bpf_get_current_pid_tgid() >> 32);
+	struct gp_capture_key key;
+
+	if (!process)
+		return 0;
+	key = gp_stream_key(process, stream);
+	gp_end_capture(process, stream);
+	bpf_map_delete_elem(&captures, &key);
+	return 0;
+}
+
 /* A stream that waits for an event of a captured stream joins its capture. The handle
  * of a destroyed stream may be reused. Events are frequent, captures are rare. */
 static __always_inline void gp_on_stream(struct gp_arguments *arguments,
@@ -107,8 +121,7 @@ static __always_inline void gp_on_stream(struct gp_arguments *arguments,
 	key = gp_stream_key(process, stream);
 	switch (recipe->op) {
 	case GP_OP_STREAM_DESTROY:
-		gp_end_capture(process, stream);
-		bpf_map_delete_elem(&captures, &key);
+		gp_forget_stream(stream);
 		return;
 	case GP_OP_EVENT_RECORD:
 		capture = gp_capture_of(process, stream);

@@ -138,7 +138,7 @@ struct gp_frame {
 	__u64 start_ns;
 	__u64 address;
 	__u64 stream;
-	__u64 stack; /* of a launch or copy: stack id, or 0 */
+	__u64 stack; /* of a call that is no memory call: stack id, or 0 */
 	union {
 		struct {
 			__u64 size;

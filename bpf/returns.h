@@ -54,7 +54,9 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 	else
 		call->device = gp_current_device(thread);
 	call->context = gp_current_of(thread)->number;
-	call->stack = recipe->flags & GP_FLAG_WITH_STACK ? thread->stack : 0;
+	call->stack = 0;
+	if (recipe->flags & GP_FLAG_WITH_STACK)
+		call->stack = gp_is_memory(frame->op) ? thread->stack : frame->stack;
 	if (frame->op == GP_OP_CONTEXT_DESTROY) {
 		about = gp_context_of(thread, frame->address);
 		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;

@@ -68,6 +68,7 @@ compile_all() {
     compile allocations_static allocations.cu -arch=native -g -cudart static
     compile allocations_ptsz allocations.cu "${shared[@]}" -default-stream per-thread
     compile fft_plans fft_plans.cu -arch=native -g -lcufft -Xlinker "-rpath,$runtime_dir"
+    compile objects objects.cu -arch=native -g -cudart static -lcuda
     compile_cupti
     "$root/tests/standin/real.sh" "$work" "$runtime_dir" &
     compilers+=($!)

@@ -259,6 +259,7 @@ impl Doctor {
         let layer = match library.role {
             LibraryRole::Cuda(layer) => layer,
             LibraryRole::Framework => Layer::Framework,
+            LibraryRole::Library => Layer::Library,
             LibraryRole::Requests => return,
             LibraryRole::Loader => return self.check_loader(library),
         };

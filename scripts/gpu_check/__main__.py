@@ -63,6 +63,7 @@ from kinds import (
     check_nvml,
     check_variables,
 )
+from objects import OBJECTS, check_constants, check_graph_memory, check_objects
 from plain import (
     check_everywhere,
     check_exit_status,
@@ -206,6 +207,9 @@ CHECKS = {
     "PyTorch out of memory, after training": (check_out_of_memory, "train", "churn=500"),
     "PyTorch out of memory, another process": (check_out_of_memory_beside,),
     "verdicts": (check_verdicts,),
+    **{f"objects, {name}": (check_objects, name) for name in OBJECTS},
+    "objects, graphs": (check_graph_memory,),
+    "objects, constants": (check_constants,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
     "activity, shared": (check_activity, "workload"),

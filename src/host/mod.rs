@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
-use gpuprobe_cuda::Layer;
+use gpuprobe_cuda::{LIBRARIES, Layer};
 use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
 use gpuprobe_stacks::helper::{FileReader, ProcessReader, Wanted};
@@ -76,6 +76,8 @@ impl Likeness {
 pub enum LibraryRole {
     /// A library of the CUDA runtime or driver.
     Cuda(Layer),
+    /// A library on top of CUDA with handles of its own.
+    Library,
     /// A framework library with an allocator of its own.
     Framework,
     /// A library that may have static probes for the requested sizes of that allocator.
@@ -96,6 +98,7 @@ impl LibraryRole {
             _ if begins("libcuda.so") => Self::Cuda(Layer::Driver),
             _ if begins("libcudart") => Self::Cuda(Layer::Runtime),
             _ if begins("libc10.so") || begins("libtensorflow_framework.so") => Self::Framework,
+            _ if LIBRARIES.iter().any(|library| begins(library)) => Self::Library,
             _ if begins("libc10_cuda.so") => Self::Requests,
             // ld-linux-x86-64.so.2, ld-2.31.so, ld-musl-x86_64.so.1
             _ if begins("ld-") => Self::Loader,
@@ -247,15 +250,13 @@ mod tests {
         let tensorflow = role("libtensorflow_framework.so.2");
         assert_eq!(tensorflow, Some(LibraryRole::Framework));
         assert_eq!(role("libc10_cuda.so"), Some(LibraryRole::Requests));
+        for name in ["libcublas.so.12", "libcudnn.so.9", "libnccl.so.2"] {
+            assert_eq!(role(name), Some(LibraryRole::Library), "{name}");
+        }
         for name in ["ld-linux-x86-64.so.2", "ld-2.31.so", "ld-musl-x86_64.so.1"] {
             assert_eq!(role(name), Some(LibraryRole::Loader), "{name}");
         }
-        for name in [
-            "libcudadebugger.so.1",
-            "libcublas.so.12",
-            "ld.bfd",
-            "python3",
-        ] {
+        for name in ["libcudadebugger.so.1", "libcurl.so.4", "ld.bfd", "python3"] {
             assert_eq!(role(name), None, "{name}");
         }
     }

@@ -54,20 +54,27 @@ impl Nvml {
 
     /// Current memory usage by process and GPU.
     pub fn usage(&self) -> GpuUsage {
-        let mut usage = GpuUsage::default();
+        GpuUsage {
+            processes: self.processes(),
+            gpus: self.gpus.iter().map(|gpu| self.memory_of(gpu)).collect(),
+            ..GpuUsage::default()
+        }
+    }
+
+    /// Bytes on each GPU, by its index, of each process.
+    pub fn processes(&self) -> HashMap<u32, Vec<(u32, u64)>> {
+        let mut all: HashMap<u32, Vec<_>> = HashMap::new();
         for gpu in &self.gpus {
             match self.processes_of(gpu.index) {
                 Ok(processes) => {
                     for (pid, bytes) in processes {
-                        let on = usage.processes.entry(pid).or_default();
-                        on.push((gpu.index, bytes));
+                        all.entry(pid).or_default().push((gpu.index, bytes));
                     }
                 }
                 Err(error) => tracing::debug!("NVML, GPU {}: {error}", gpu.index),
             }
         }
-        usage.gpus = self.gpus.iter().map(|gpu| self.memory_of(gpu)).collect();
-        usage
+        all
     }
 
     /// The memory of the GPU with this index.

@@ -24,7 +24,8 @@ fn has(function: &Function, flag: Flag) -> bool {
         Flag::WithStack => {
             op.allocates()
                 || op.is_of_framework()
-                || matches!(op, Op::GraphAllocate | Op::GraphNode)
+                || op.makes_object()
+                || matches!(op, Op::GraphAllocate | Op::GraphNode | Op::Symbol)
         }
     }
 }

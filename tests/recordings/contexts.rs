@@ -1,9 +1,9 @@
-//! Contexts of recordings: their times, and the verdict `contexts left behind`, as in a live run.
+//! Contexts of recordings: their times, and the verdict `handles left behind`, as in a live run.
 
 use std::path::Path;
 
 use gpuprobe_analysis::{Filter, Moment, Played};
-use gpuprobe_cuda::KindSet;
+use gpuprobe_cuda::{HandleKind, KindSet};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, record};
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
@@ -111,7 +111,9 @@ fn live(file: &Path, filter: Filter) -> Vec<(u32, u64)> {
     let session = Session::read(&database).unwrap();
     let played = Played::read(&database, &session, &filter, None, &mut ()).unwrap();
     let all = played.ledger().live_processes();
-    let mut all: Vec<_> = all.map(|one| (one.pid, one.contexts.made())).collect();
+    let mut all: Vec<_> = all
+        .map(|one| (one.pid, one.handles.live(HandleKind::Context)))
+        .collect();
     all.sort_unstable();
     all
 }
@@ -203,10 +205,15 @@ fn series(ledger: &Ledger, now_ns: u64) -> Vec<(u32, u64, String)> {
     living.sort_by_key(|process| process.pid);
     let all = ledger.ended(true).chain(living);
     let of_each = all.filter_map(|process| {
-        let shape = process.contexts.shape(now_ns);
+        let handles = &process.handles;
+        let shape = handles.shape(HandleKind::Context, handles.sites(), now_ns);
         let unknown: u64 = shape.unknown_frees.iter().sum();
         let has_any = shape.born_ns.is_some() || unknown > 0;
-        let found = (process.pid, process.contexts.made(), format!("{shape:?}"));
+        let found = (
+            process.pid,
+            handles.live(HandleKind::Context),
+            format!("{shape:?}"),
+        );
         has_any.then_some(found)
     });
     of_each.collect()

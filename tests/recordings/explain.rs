@@ -4,6 +4,7 @@ use std::path::Path;
 
 use gpuprobe_model::abi::{RawCall, RawTensor, record};
 use gpuprobe_recording::Player;
+use gpuprobe_recording::log::LogNote;
 use zerocopy::IntoBytes;
 
 use crate::scene::{
@@ -90,6 +91,24 @@ fn handles(program: &mut Program, tick: u64, now_ns: u64) {
             }
         }
     }
+}
+
+/// A stream each 0.4 s for 40 s, none of which is destroyed: NVML has 3 MiB more with each. Each has an event, which is.
+fn streams(program: &mut Program, tick: u64, now_ns: u64) {
+    if tick < 4000 && tick.is_multiple_of(40) {
+        program.allocate("cuStreamCreate", 1, 0, now_ns);
+        let event = program.allocate("cuEventCreate", 2, 0, now_ns + 1_000);
+        program.call("cuEventDestroy_v2", event, 0, 0, now_ns + 2_000);
+    }
+    if tick.is_multiple_of(100) {
+        let used = 500 * MIB + tick.min(4000) / 40 * 3 * MIB;
+        let note = LogNote::ProcessesUsed(now_ns, vec![(PID, used)]);
+        program.recorder.note(note);
+    }
+}
+
+pub(crate) fn record_streams(path: &Path) {
+    Program::record(path, streams);
 }
 
 const SEGMENT: u64 = 0x7f00_0000_0000;

@@ -57,6 +57,7 @@ pub(crate) const SCENES: &[Scene] = &[
     ("replay", replay::record),
     ("second_device", values::record_on_the_second_device),
     ("stacks", stacks::record),
+    ("streams", explain::record_streams),
     ("tensors", |path| torch::record_leak(path, 20)),
     ("tensors-3", |path| torch::record_leak(path, 3)),
     ("torch-attached", torch::record_attached),

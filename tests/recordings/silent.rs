@@ -3,7 +3,7 @@
 /// `[]` stands for each element of a list. Other tests compare the values: those named, or the ones of the same
 /// key of `memleak`, which has the same objects as `watermark`.
 #[rustfmt::skip]
-pub(crate) const SILENT_PATHS: [&str; 61] = [
+pub(crate) const SILENT_PATHS: [&str; 66] = [
     // `texts`, of `processes.sqlite`.
     "/activity/forgotten_processes",
     // `crates/report/src/activity/tests.rs`.
@@ -26,6 +26,11 @@ pub(crate) const SILENT_PATHS: [&str; 61] = [
     // `stacks`, where stacks of `memleak` have such frames.
     "/incidents[]/sites[]/stack[]/inlined", "/incidents[]/stack[]/inlined",
     "/memleak/processes[]/pytorch[]/sites[]/stack[]/inlined",
+    // `tests/e2e/memory/objects.rs`.
+    "/memleak/processes[]/handles[]/stack[]/inlined", "/watermark/processes[]/handles[]/destroyed",
+    "/watermark/processes[]/handles[]/stack",
+    // At a moment of the past there is no verdict.
+    "/watermark/processes[]/handles[]/verdict", "/watermark/processes[]/handles[]/confidence",
     // `tests/e2e/containers.rs` and `filters.rs`.
     "/memleak/processes[]/container_pid",
     // `tests/e2e/tensors`.

@@ -21,7 +21,7 @@ use crate::{Folder, report, report_json};
 
 /// Scenes that have all fields together.
 const SCENES: &str = "second_device replay incidents training host launches copies activity everything ranges holders \
-                      stacks tensors python";
+                      stacks streams tensors python";
 
 /// Fields that no other scene has: memory and copies of the second device, a destroyed context,
 /// failed calls, captured copies and launches, unknown frees, imported memory, single launches.

@@ -1,4 +1,5 @@
 /* Commands about streams, and about graphs that are captured on them. */
+#include <dlfcn.h>
 #include <string.h>
 
 #include "workload.h"
@@ -59,7 +60,7 @@ void streams_forget_context(int device, const void *context)
         stream->live = false;
 }
 
-static bool run_stream(const struct args *args, struct reply *reply)
+CALL_SITE static bool run_stream(const struct args *args, struct reply *reply)
 {
     (void)args;
     struct stream stream = { .live = true, .device = thread_device, .context = thread_context };
@@ -106,7 +107,7 @@ int stream_join(void *joining, void *stream)
     return error ? error : destroy_error;
 }
 
-static bool run_event(const struct args *args, struct reply *reply)
+CALL_SITE static bool run_event(const struct args *args, struct reply *reply)
 {
     (void)args;
     struct event event = { .live = true };
@@ -114,6 +115,44 @@ static bool run_event(const struct args *args, struct reply *reply)
         return false;
     reply_add(reply, "%zu", list_add(&events, &event));
     return true;
+}
+
+static bool run_eventdestroy(const struct args *args, struct reply *reply)
+{
+    struct event *event = list_named(&events, args->number[0], reply);
+    if (!event || !reply_error(reply, api.event_destroy(event->event)))
+        return false;
+    event->live = false;
+    return true;
+}
+
+/* ---- plans of libcufft ------------------------------------------------- */
+
+static void *fft(const char *function)
+{
+    static void *library;
+    if (!library)
+        library = dlopen("libcufft.so.12", RTLD_NOW);
+    return library ? dlsym(library, function) : NULL;
+}
+
+CALL_SITE static bool run_plan(const struct args *args, struct reply *reply)
+{
+    (void)args;
+    int (*make)(int *, int, int, int) = fft("cufftPlan1d");
+    int plan;
+    if (!make)
+        return reply_no(reply, "no libcufft.so.12");
+    if (!reply_error(reply, make(&plan, 1024, 0x29, 1)))
+        return false;
+    reply_add(reply, "%d", plan);
+    return true;
+}
+
+static bool run_planfree(const struct args *args, struct reply *reply)
+{
+    int (*destroy)(int) = fft("cufftDestroy");
+    return destroy && reply_error(reply, destroy((int)args->number[0]));
 }
 
 static bool run_record(const struct args *args, struct reply *reply)
@@ -277,6 +316,9 @@ const struct command graph_commands[] = {
     { "syncstream <stream>", NEEDS_API, run_syncstream },
     { "streamdestroy STREAM", NEEDS_API, run_streamdestroy },
     { "event", NEEDS_API, run_event },
+    { "eventdestroy EVENT", NEEDS_API, run_eventdestroy },
+    { "plan", NEEDS_API, run_plan },
+    { "planfree PLAN", NEEDS_API, run_planfree },
     { "record EVENT STREAM", NEEDS_API, run_record },
     { "waitevent STREAM EVENT", NEEDS_API, run_waitevent },
     { "capture STREAM", NEEDS_API, run_capture },

@@ -304,6 +304,8 @@ impl Played {
             // A verdict needs the time after it, too.
             let sites = memory.processes.iter_mut().flat_map(|one| &mut one.sites);
             sites.flatten().for_each(|site| site.judgement = None);
+            let handles = memory.processes.iter_mut().flat_map(|one| &mut one.handles);
+            handles.for_each(|one| one.judgement = None);
         }
         memory
     }

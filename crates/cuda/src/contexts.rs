@@ -1,7 +1,7 @@
 //! Functions that set or report the current context and device, and functions that end contexts.
 
-use super::table::{A0, A1, A2, A3, A4, Names, about, driver, only, runtime, writes};
-use super::{EntryValue, Function, Op};
+use super::table::{A0, A1, A2, A3, A4, Names, about, driver, of_kind, only, runtime, writes};
+use super::{EntryValue, Function, HandleKind, Op};
 
 /// A function about the device with the number in `device`.
 const fn on(device: EntryValue, function: Function) -> Function {
@@ -12,7 +12,8 @@ const fn on(device: EntryValue, function: Function) -> Function {
 }
 
 const fn creates(names: Names, device: EntryValue) -> Function {
-    on(device, writes(driver(Op::ContextCreate, names)))
+    let creates = writes(driver(Op::ContextCreate, names));
+    on(device, of_kind(HandleKind::Context, creates))
 }
 
 /// A driver function with a version that has the same arguments.
@@ -27,7 +28,10 @@ pub(super) const CONTEXTS: &[Function] = &[
     writes(driver(Op::DeviceCount, only("cuDeviceGetCount"))),
     on(
         A1,
-        writes(driver(Op::ContextRetain, only("cuDevicePrimaryCtxRetain"))),
+        of_kind(
+            HandleKind::PrimaryContext,
+            writes(driver(Op::ContextRetain, only("cuDevicePrimaryCtxRetain"))),
+        ),
     ),
     on(
         A0,
@@ -49,11 +53,14 @@ pub(super) const CONTEXTS: &[Function] = &[
     creates(Names("cuCtxCreate_v2", &["cuCtxCreate"]), A2),
     creates(only("cuCtxCreate_v3"), A4),
     creates(only("cuCtxCreate_v4"), A3),
-    about(versions(
-        Op::ContextDestroy,
-        "cuCtxDestroy_v2",
-        &["cuCtxDestroy"],
-    )),
+    of_kind(
+        HandleKind::Context,
+        about(versions(
+            Op::ContextDestroy,
+            "cuCtxDestroy_v2",
+            &["cuCtxDestroy"],
+        )),
+    ),
     about(driver(Op::ContextSet, only("cuCtxSetCurrent"))),
     writes(driver(Op::ContextGet, only("cuCtxGetCurrent"))),
     about(versions(

@@ -1,8 +1,8 @@
 //! Functions for modules, pools and graphs, which hold memory besides plain allocations. All at the
 //! driver layer, which the runtime calls for them.
 
-use super::table::{A0, A1, A2, A3, A4, A5, Names, about, driver, only, ptsz, writes};
-use super::{EntryValue, Function, MemoryKind, Op};
+use super::table::{A0, A1, A2, A3, A4, A5, Names, about, driver, of_kind, only, ptsz, writes};
+use super::{EntryValue, Function, HandleKind, MemoryKind, Op};
 
 /// Returns the address of a variable in argument 0 and its size in argument 1.
 const fn variable(symbol: &'static str) -> Function {
@@ -26,6 +26,14 @@ const fn makes(op: Op, symbol: &'static str) -> Function {
 /// Operates on the object in argument 0.
 const fn uses(op: Op, symbol: &'static str) -> Function {
     about(driver(op, only(symbol)))
+}
+
+const fn module(symbol: &'static str) -> Function {
+    of_kind(HandleKind::Module, makes(Op::ModuleLoad, symbol))
+}
+
+const fn library(symbol: &'static str) -> Function {
+    of_kind(HandleKind::Library, makes(Op::LibraryLoad, symbol))
 }
 
 /// Writes a 64-byte share handle of the memory at argument 1 to argument 0.
@@ -72,7 +80,7 @@ const fn node(names: Names, parameters: EntryValue) -> Function {
 const fn builds(names: Names) -> Function {
     Function {
         address: A1,
-        ..writes(driver(Op::GraphBuild, names))
+        ..of_kind(HandleKind::Graph, writes(driver(Op::GraphBuild, names)))
     }
 }
 
@@ -83,23 +91,26 @@ pub(super) const HOLDERS: &[Function] = &[
     variable("cuModuleGetGlobal_v2"),
     variable("cuLibraryGetGlobal"),
     variable("cuLibraryGetManaged"),
-    makes(Op::ModuleLoad, "cuModuleLoad"),
-    makes(Op::ModuleLoad, "cuModuleLoadData"),
-    makes(Op::ModuleLoad, "cuModuleLoadDataEx"),
-    makes(Op::ModuleLoad, "cuModuleLoadFatBinary"),
-    makes(Op::LibraryLoad, "cuLibraryLoadData"),
-    makes(Op::LibraryLoad, "cuLibraryLoadFromFile"),
-    uses(Op::ModuleUnload, "cuModuleUnload"),
-    uses(Op::ModuleUnload, "cuLibraryUnload"),
+    module("cuModuleLoad"),
+    module("cuModuleLoadData"),
+    module("cuModuleLoadDataEx"),
+    module("cuModuleLoadFatBinary"),
+    library("cuLibraryLoadData"),
+    library("cuLibraryLoadFromFile"),
+    of_kind(HandleKind::Module, uses(Op::ModuleUnload, "cuModuleUnload")),
+    of_kind(
+        HandleKind::Library,
+        uses(Op::ModuleUnload, "cuLibraryUnload"),
+    ),
     // Pools. `CUmemPoolProps` has the memory type at offset 0, the location type at 8 and the
     // location number at 12.
     Function {
         device: A1.behind(12).bits32(),
         stream: A1.behind(8).bits32(),
         size: A1.behind(0).bits32(),
-        ..makes(Op::PoolCreate, "cuMemPoolCreate")
+        ..of_kind(HandleKind::Pool, makes(Op::PoolCreate, "cuMemPoolCreate"))
     },
-    uses(Op::PoolDestroy, "cuMemPoolDestroy"),
+    of_kind(HandleKind::Pool, uses(Op::PoolDestroy, "cuMemPoolDestroy")),
     Function {
         size: A1,
         ..uses(Op::PoolTrim, "cuMemPoolTrimTo")
@@ -147,6 +158,9 @@ pub(super) const HOLDERS: &[Function] = &[
         &["cuGraphInstantiate", "cuGraphInstantiate_v2"],
     )),
     builds(ptsz!("cuGraphInstantiateWithParams")),
-    uses(Op::GraphDestroy, "cuGraphExecDestroy"),
+    of_kind(
+        HandleKind::Graph,
+        uses(Op::GraphDestroy, "cuGraphExecDestroy"),
+    ),
     uses(Op::GraphDestroy, "cuGraphDestroy"),
 ];

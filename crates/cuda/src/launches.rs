@@ -3,9 +3,9 @@
 //! only the latter is probed, so that a launch is counted once.
 
 use super::table::{
-    A0, A1, A2, DRIVER, Names, RUNTIME, S1, S2, about, driver, only, ptsz, row, writes,
+    A0, A1, A2, DRIVER, Names, RUNTIME, S1, S2, about, driver, of_kind, only, ptsz, row, writes,
 };
-use super::{EntryValue, Function, LaunchShape, Layer, Op};
+use super::{EntryValue, Function, HandleKind, LaunchShape, Layer, Op};
 
 /// A launch function of the driver with the kernel's dimensions in its arguments.
 const fn launch(names: Names) -> Function {
@@ -102,9 +102,12 @@ pub(super) const LAUNCHES: &[Function] = &[
     ),
     on(
         A0,
-        driver(
-            Op::StreamDestroy,
-            Names("cuStreamDestroy_v2", &["cuStreamDestroy"]),
+        of_kind(
+            HandleKind::Stream,
+            about(driver(
+                Op::StreamDestroy,
+                Names("cuStreamDestroy_v2", &["cuStreamDestroy"]),
+            )),
         ),
     ),
     named("cuModuleGetFunction"),

@@ -36,6 +36,7 @@ mod abi;
 mod contexts;
 mod copies;
 mod frameworks;
+mod handle_kind;
 mod holders;
 pub mod kinds;
 mod launches;
@@ -43,6 +44,7 @@ mod memory;
 mod memory_kind;
 pub mod names;
 pub mod nsys;
+mod objects;
 mod op;
 mod runtime_copies;
 pub mod table;
@@ -51,7 +53,9 @@ mod value;
 use clap::{ArgGroup, Args};
 
 pub use abi::*;
+pub use handle_kind::HandleKind;
 pub use memory_kind::{AddressSpace, Belongs, KindSet, MemoryKind};
+pub use objects::LIBRARIES;
 pub use table::FUNCTIONS;
 pub use value::EntryValue;
 
@@ -62,6 +66,7 @@ impl Layer {
             Self::Runtime => "libcudart",
             Self::Driver => "libcuda",
             Self::Framework => "libc10",
+            Self::Library => "libcublas",
         }
     }
 }
@@ -167,6 +172,8 @@ pub struct Function {
     pub op: Op,
     /// Memory kind, for memory functions.
     pub kind: MemoryKind,
+    /// Kind of the object that is made or destroyed.
+    pub handle: Option<HandleKind>,
     /// Size in bytes, or in units of [`Self::scale`] bytes.
     pub size: EntryValue,
     /// Address or context that is passed in.
@@ -221,7 +228,11 @@ impl Function {
 
     /// Whether the ledger needs more of a call than its address and size.
     pub fn is_detailed(&self) -> bool {
-        self.op.is_ledger_event()
+        let is_plain = matches!(
+            self.op,
+            Op::ObjectCreate | Op::ObjectDestroy | Op::StreamDestroy
+        );
+        self.op.is_ledger_event() && !is_plain
             || matches!(self.op, Op::HandleRetain | Op::MapHandle)
             || self.extra.iter().any(|value| value.is_there())
     }
@@ -295,7 +306,8 @@ mod tests {
                 Op::ContextDestroy | Op::PoolDestroy | Op::PoolTrim | Op::GraphFree => {
                     (true, false, false)
                 }
-                Op::ModuleUnload | Op::GraphDestroy => (true, false, false),
+                Op::ModuleUnload | Op::GraphDestroy | Op::ObjectDestroy => (true, false, false),
+                Op::ObjectCreate => (false, true, false),
                 Op::DeviceReset => (false, false, function.layer == Layer::Driver),
                 Op::PrimaryRelease => (false, false, true),
                 Op::PoolSet => (true, false, true),
@@ -309,7 +321,7 @@ mod tests {
                 }
                 Op::EventRecord | Op::StreamWait | Op::StreamDestroy => {
                     assert!(has(function.stream), "{}", function.symbol);
-                    (function.op != Op::StreamDestroy, false, false)
+                    (true, false, false)
                 }
                 Op::KernelName => (true, true, false),
                 // An allocator that reports devices reports totals, too.

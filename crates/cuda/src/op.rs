@@ -67,6 +67,23 @@ impl Op {
                 | Self::GraphDestroy
                 | Self::LibraryLoad
                 | Self::HandleOther
+                | Self::ObjectCreate
+                | Self::ObjectDestroy
+                | Self::StreamDestroy
+        )
+    }
+
+    /// Whether it makes an object with a handle of the kind of its function.
+    pub const fn makes_object(self) -> bool {
+        matches!(
+            self,
+            Self::ObjectCreate
+                | Self::ContextCreate
+                | Self::ContextRetain
+                | Self::ModuleLoad
+                | Self::LibraryLoad
+                | Self::PoolCreate
+                | Self::GraphBuild
         )
     }
 

@@ -9,10 +9,11 @@ use super::frameworks::FRAMEWORKS;
 use super::holders::HOLDERS;
 use super::launches::LAUNCHES;
 use super::memory::MEMORY;
+use super::objects::OBJECTS;
 use super::runtime_copies::RUNTIME_COPIES;
 use super::{
-    CopyDirectionSource, Direction, EXTRA, EntryValue, Function, LaunchShape, Layer, MAX_ROWS,
-    MemoryKind, Op,
+    CopyDirectionSource, Direction, EXTRA, EntryValue, Function, HandleKind, LaunchShape, Layer,
+    MAX_ROWS, MemoryKind, Op,
 };
 
 /// Values at function entry: none, integer arguments, and stack slots.
@@ -62,6 +63,7 @@ pub(super) const fn row(layer: Layer, op: Op, names: Names) -> Function {
         layer,
         op,
         kind: MemoryKind::Device,
+        handle: None,
         size: NONE,
         address: NONE,
         out: NONE,
@@ -97,6 +99,14 @@ pub(super) const fn writes(function: Function) -> Function {
     }
 }
 
+/// Makes or destroys an object of this kind.
+pub(super) const fn of_kind(kind: HandleKind, function: Function) -> Function {
+    Function {
+        handle: Some(kind),
+        ..function
+    }
+}
+
 /// Is about the object in argument 0.
 pub(super) const fn about(function: Function) -> Function {
     Function {
@@ -110,10 +120,11 @@ pub const SELF_TEST_ROW: u16 = 0;
 
 const SELF_TEST: &[Function] = &[driver(Op::SelfTest, only("gpuprobe_self_test"))];
 
-const PARTS: [&[Function]; 8] = [
+const PARTS: [&[Function]; 9] = [
     SELF_TEST,
     MEMORY,
     HOLDERS,
+    OBJECTS,
     CONTEXTS,
     LAUNCHES,
     DRIVER_COPIES,

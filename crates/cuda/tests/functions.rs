@@ -5,11 +5,11 @@
 use std::fmt::Write;
 use std::fs;
 
-use gpuprobe_cuda::{CopyDirectionSource, Direction, FUNCTIONS, Function, Op};
+use gpuprobe_cuda::{CopyDirectionSource, Direction, FUNCTIONS, Function, Layer, Op};
 
 /// A Markdown table of all traced functions, by operation and exporting library.
 fn markdown() -> String {
-    let mut groups: Vec<(String, [Vec<String>; 3])> = Vec::new();
+    let mut groups: Vec<(String, [Vec<String>; 4])> = Vec::new();
     for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
         let title = title(function);
         let column = usize::from(function.layer as u16);
@@ -17,19 +17,22 @@ fn markdown() -> String {
         match groups.iter_mut().find(|(t, _)| *t == title) {
             Some((_, columns)) => columns[column].push(name),
             None => {
-                let mut columns = [const { Vec::new() }; 3];
+                let mut columns = [const { Vec::new() }; 4];
                 columns[column].push(name);
                 groups.push((title, columns));
             }
         }
     }
     let mut table = String::from(
-        "| operation | libcudart | libcuda | libc10, libtensorflow_framework |\n|---|---|---|---|\n",
+        "| operation | libcudart | libcuda | libc10, libtensorflow_framework | libraries |\n|---|---|---|---|---|\n",
     );
     for (title, columns) in groups {
-        let [runtime, driver, framework] = columns.map(|names| names.join(", "));
+        let [runtime, driver, framework, library] = columns.map(|names| names.join(", "));
         // Writing to a `String` cannot fail.
-        let _ = writeln!(table, "| {title} | {runtime} | {driver} | {framework} |");
+        let _ = writeln!(
+            table,
+            "| {title} | {runtime} | {driver} | {framework} | {library} |"
+        );
     }
     table
 }
@@ -79,6 +82,10 @@ fn title(function: &Function) -> String {
         Op::Reserve | Op::Unreserve => "address space".into(),
         Op::Symbol => "static: variables".into(),
         Op::ModuleLoad | Op::LibraryLoad | Op::ModuleUnload => "modules".into(),
+        Op::ObjectCreate | Op::ObjectDestroy if function.layer == Layer::Library => {
+            "handles of libraries".into()
+        }
+        Op::ObjectCreate | Op::ObjectDestroy | Op::StreamDestroy => "streams, events".into(),
         Op::PoolCreate
         | Op::PoolDestroy
         | Op::PoolTrim
@@ -102,7 +109,7 @@ fn title(function: &Function) -> String {
         Op::Launch => "launches".into(),
         Op::GraphLaunch => "graph launches".into(),
         Op::CaptureBegin | Op::CaptureEnd => "captures".into(),
-        Op::EventRecord | Op::StreamWait | Op::StreamDestroy => "captures: joining, leaving".into(),
+        Op::EventRecord | Op::StreamWait => "captures: joining".into(),
         Op::KernelName => "names of kernels".into(),
         Op::Copy | Op::CopyBatch
             if function.direction == CopyDirectionSource::Always(Direction::Set) =>

@@ -79,13 +79,18 @@ impl Process {
 
     /// The fields of most allocations; callers change the others.
     fn new_of(&mut self, call: &Call) -> NewAllocation {
+        self.new_at(call, (call.stack, call.row))
+    }
+
+    /// The same of what came with a call that had this call stack and row.
+    fn new_at(&mut self, call: &Call, (stack, row): (u64, u16)) -> NewAllocation {
         NewAllocation {
             address: call.address,
             size_bytes: call.size_bytes,
             end_ns: call.end_ns,
             tid: call.tid,
             row: call.row,
-            site: self.sites.site(call.stack, call.row),
+            site: self.sites.site(stack, row),
             kind: call.function.kind,
             space: call.function.kind.space(),
             place: call.device.into(),

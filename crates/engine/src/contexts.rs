@@ -4,9 +4,6 @@ use std::collections::HashMap;
 
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
 
-use super::sites::series::{Series, SeriesShape, Windows};
-use super::totals::Total;
-
 /// Context of an allocation, packed into a byte.
 pub(super) type Slot = u8;
 
@@ -17,18 +14,11 @@ pub(super) const UNKNOWN: Slot = 255;
 
 /// The contexts of one process.
 #[derive(Debug, Default)]
-pub struct ProcessContexts {
+pub(crate) struct ProcessContexts {
     /// Numbers of live contexts with their slots; there are few.
     slots: Vec<(u16, Slot)>,
     /// References to primary contexts, by device.
     retained: HashMap<u16, u64>,
-    /// Creation times of live contexts, by number.
-    made: HashMap<u16, u64>,
-    /// Time series of created and destroyed contexts.
-    windows: Windows,
-    series: Series,
-    /// Contexts destroyed whose creation was not seen.
-    unknown: Series,
 }
 
 impl ProcessContexts {
@@ -55,51 +45,6 @@ impl ProcessContexts {
     pub(super) fn end(&mut self, number: u16) -> Option<Slot> {
         let index = self.slots.iter().position(|(n, _)| *n == number)?;
         Some(self.slots.swap_remove(index).1)
-    }
-
-    /// Adds the context with this number.
-    pub(super) fn create(&mut self, number: u16, now_ns: u64) {
-        if matches!(number, 0 | CONTEXT_UNKNOWN) {
-            return;
-        }
-        self.windows.reach(now_ns);
-        let before = self.all();
-        // Numbers wrap around.
-        if self.made.insert(number, now_ns).is_none() {
-            self.series.born(self.windows, now_ns, 0, before);
-        }
-    }
-
-    /// Removes the context with this number.
-    pub(super) fn destroy(&mut self, number: u16, now_ns: u64) {
-        self.windows.reach(now_ns);
-        match self.made.remove(&number) {
-            Some(made_ns) => {
-                let after = self.all();
-                self.series.died(self.windows, made_ns, 0, now_ns, after);
-            }
-            None => self.unknown.count(self.windows, now_ns),
-        }
-    }
-
-    /// Number of contexts that were created and not destroyed.
-    pub fn made(&self) -> u64 {
-        self.made.len() as u64
-    }
-
-    /// The same as a sum.
-    fn all(&self) -> Total {
-        Total {
-            bytes: 0,
-            allocations: self.made(),
-        }
-    }
-
-    /// Contexts made and destroyed over time, until `now_ns`.
-    pub fn shape(&self, now_ns: u64) -> SeriesShape {
-        let mut shape = SeriesShape::new(self.windows, &self.unknown, now_ns);
-        shape.add(self.windows, &self.series, self.all());
-        shape
     }
 
     /// Adds a reference to the primary context of `device`.
@@ -151,44 +96,5 @@ mod tests {
         assert!(!contexts.release(0));
         assert!(contexts.release(0));
         assert!(!contexts.release(0));
-    }
-
-    const SECOND_NS: u64 = 1_000_000_000;
-
-    /// Verdict after 70 s with a new context each second; each is destroyed after `destroyed_after`
-    /// seconds, if given.
-    fn judged(destroyed_after: Option<u16>) -> crate::verdict::Judgement {
-        let mut contexts = ProcessContexts::default();
-        for second in 1..=70_u16 {
-            let now_ns = u64::from(second) * SECOND_NS;
-            contexts.create(second, now_ns);
-            if let Some(old) = destroyed_after.and_then(|after| second.checked_sub(after)) {
-                contexts.destroy(old, now_ns + 1);
-            }
-        }
-        crate::verdict::judge(&contexts.shape(71 * SECOND_NS)).unwrap()
-    }
-
-    #[test]
-    fn contexts_that_are_not_destroyed_are_growing() {
-        let left_behind = judged(None);
-        assert!(left_behind.is_leak(), "{left_behind:?}");
-        assert!(left_behind.blocks > 60, "{left_behind:?}");
-        for after in [1, 5, 20] {
-            let kept = judged(Some(after));
-            assert!(!kept.verdict.is_growth(), "{after}: {kept:?}");
-        }
-    }
-
-    #[test]
-    fn contexts_possibly_destroyed_unseen_are_no_leak() {
-        let mut contexts = ProcessContexts::default();
-        for second in 1..=70_u16 {
-            let now_ns = u64::from(second) * SECOND_NS;
-            contexts.create(second, now_ns);
-            contexts.destroy(CONTEXT_UNKNOWN, now_ns + 1);
-        }
-        let found = crate::verdict::judge(&contexts.shape(71 * SECOND_NS)).unwrap();
-        assert!(!found.is_leak(), "{found:?}");
     }
 }

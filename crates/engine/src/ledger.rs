@@ -185,6 +185,19 @@ impl Ledger {
         self.keep(pid, |process| process.sites.learn(number, stack));
     }
 
+    /// NVML reports that processes have so many bytes on GPUs, at this time.
+    pub fn note_used(&mut self, now_ns: u64, used: &[(u32, u64)]) {
+        for &(pid, bytes) in used {
+            if let Some(process) = self.processes.get_mut(pid) {
+                // With some kinds excluded, the rest is not known.
+                if process.counted == KindSet::ALL {
+                    let rest = bytes.saturating_sub(process.tracked_bytes());
+                    process.outside.note(now_ns, rest);
+                }
+            }
+        }
+    }
+
     /// What was dropped because it would have taken too much time or memory.
     pub fn left_out(&self) -> Lost {
         self.limits.left_out

@@ -34,6 +34,7 @@ pub(super) fn takes_room(op: Op) -> bool {
             | Op::MapHandle
             | Op::Reserve
             | Op::ModuleLoad
+            | Op::ObjectCreate
             | Op::LibraryLoad
             | Op::GraphAllocate
             | Op::GraphFree

@@ -9,15 +9,17 @@ use super::allocation::key;
 use super::change::{Change, Changes, MemoryOrigin};
 use super::contexts::ProcessContexts;
 use super::graphs::Graphs;
+use super::handles::Handles;
 use super::imports::Exporter;
 use super::live::LiveSet;
+use super::outside::Outside;
 use super::physical::{PhysicalAllocation, PhysicalMemory};
 use super::pools::{PoolAccount, PoolAccounts};
 use super::sites::Sites;
 use super::tensors::{Allocator, TensorAllocators};
 use super::totals::{MemorySums, ProcessTotals, Total};
 use super::{Allocation, Identity};
-use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
+use gpuprobe_cuda::{AddressSpace, HandleKind, KindSet, MemoryKind};
 use gpuprobe_model::event::Task;
 
 /// A thread that has called a traced function.
@@ -32,13 +34,6 @@ pub struct TracedThread {
     /// Number of its live allocations, of all kinds.
     held: u64,
     exited: bool,
-}
-
-/// Device and context in which a module was loaded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LoadedModule {
-    pub(super) device: Option<u16>,
-    pub(super) slot: u8,
 }
 
 /// A device variable that the program has queried.
@@ -89,12 +84,13 @@ pub struct Process {
     /// Identity of the process: its command line, container and GPUs.
     pub identity: Identity,
     pub(super) graphs: Graphs,
-    /// Contexts that it made.
-    pub contexts: ProcessContexts,
+    pub(super) contexts: ProcessContexts,
+    /// Streams, modules, contexts and the like that it made.
+    pub handles: Handles,
+    /// What NVML says beyond its allocations.
+    pub outside: Outside,
     /// Exporters of the memory that it has open, as far as the exports were seen, by allocation key.
     pub(super) imports: HashMap<u64, Arc<Exporter>>,
-    /// Loaded modules, and libraries, which belong to no context.
-    pub(super) modules: HashMap<u64, Option<LoadedModule>>,
     /// Device variables by address.
     pub(super) variables: HashMap<u64, Variable>,
     /// Addresses of variables by module.
@@ -333,8 +329,16 @@ impl Process {
     }
 
     /// Number of loaded modules and libraries.
-    pub fn modules(&self) -> usize {
-        self.modules.len()
+    pub fn modules(&self) -> u64 {
+        self.handles.live(HandleKind::Module) + self.handles.live(HandleKind::Library)
+    }
+
+    /// GPU memory that is certain to be on a GPU, bytes: of managed memory, only a part is.
+    pub fn tracked_bytes(&self) -> u64 {
+        let managed = self.totals.kinds();
+        let managed = managed.filter(|(kind, _)| *kind == MemoryKind::Managed);
+        let managed = managed.map(|(_, total)| total.bytes).sum();
+        self.totals.sums.gpu.bytes.saturating_sub(managed)
     }
 
     /// Live GPU memory by device and memory kind; memory on an unknown device counts for the only one, if
@@ -408,14 +412,13 @@ impl Process {
     pub(super) fn kept(&self) -> usize {
         let of_tensors = |allocator: &Allocator| allocator.blocks.kept() + allocator.kept();
         self.live.len()
-            + self.modules.len()
+            + self.handles.kept()
             + self.variables.len() * VARIABLE_UNITS
             + self.opened.len()
             + self.threads.len() * 2
             + self.live.superseded.len()
             + self.sites.kept()
             + self.imports.len()
-            + self.contexts.made() as usize
             + self.physical.kept()
             + self.pools.kept()
             + self.graphs.kept()

@@ -195,6 +195,12 @@ impl Sites {
         self.stacks.get(index as usize)
     }
 
+    /// Key of the site where the function of `row` was called, with the stack `number`.
+    pub(super) fn key(&self, number: u64, row: u16) -> u64 {
+        let known = (number != 0).then(|| self.by_number.get(&number));
+        caller(known.flatten().copied(), row)
+    }
+
     /// The number of the site where the function of `row` was called, with the stack `number`.
     pub(super) fn site(&mut self, number: u64, row: u16) -> u32 {
         let known = (number != 0).then(|| self.by_number.get(&number));

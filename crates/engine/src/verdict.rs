@@ -10,6 +10,7 @@ mod vocabulary;
 
 use crate::sites::series::{AGES, SeriesShape, least_age_ns};
 
+pub(crate) use growth::is_even;
 use growth::{Growth, sum};
 pub use vocabulary::{Confidence, Severity, Verdict};
 
@@ -107,6 +108,12 @@ pub fn judge(shape: &SeriesShape) -> Option<Judgement> {
         Some(growth) => growing(shape, &growth),
         None => steady(shape, blocks),
     })
+}
+
+/// Judges memory outside of call sites; `None` unless it grows.
+pub fn judge_outside(shape: &SeriesShape) -> Option<Judgement> {
+    let growth = growth::of_rest(shape, crate::outside::LEAST_GROWTH)?;
+    Some(growing(shape, &growth))
 }
 
 fn growing(shape: &SeriesShape, growth: &Growth) -> Judgement {

@@ -240,6 +240,7 @@ mod tests {
             (LogNote::Vanished(1), false),
             (LogNote::Dropped(1), false),
             (LogNote::Used(1, 2, 3), false),
+            (LogNote::ProcessesUsed(1, vec![(2, 3)]), false),
         ] {
             assert_eq!(note.is_answer(), is_answer, "{note:?}");
         }

@@ -199,6 +199,7 @@ impl Player {
             }
             LogNote::Function(number, name) => self.symbols.insert_function(number, name),
             LogNote::Module(module, path) => self.symbols.insert_module(module, &path),
+            LogNote::ProcessesUsed(now_ns, used) => self.state.ledger.note_used(now_ns, &used),
             LogNote::Incident(id, used) => self.state.ledger.incidents.learn(id, used),
             _ => {}
         }

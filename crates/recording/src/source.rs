@@ -46,6 +46,8 @@ pub enum LogNote {
     Incident(u64, GpuUse),
     /// Name of a function with this number beyond the function table.
     Function(u16, String),
+    /// Bytes that processes use on all GPUs according to NVML, at a `CLOCK_MONOTONIC` time.
+    ProcessesUsed(u64, Vec<(u32, u64)>),
 }
 
 impl LogNote {

@@ -7,12 +7,12 @@ use std::cmp::Reverse;
 
 use serde::{Serialize, Serializer};
 
-use gpuprobe_cuda::MemoryKind;
+use gpuprobe_cuda::{HandleKind, MemoryKind};
 use gpuprobe_engine::verdict::{Confidence, Judgement, Severity, Verdict};
 use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
 
-use crate::memleak::{Memleak, ProcessReport, PytorchReport, SiteReport};
+use crate::memleak::{HandleReport, Memleak, ProcessReport, PytorchReport, SiteReport};
 use crate::owners::OwnerReport;
 use crate::words::{age, amount, plural};
 use crate::{Report, fold, label};
@@ -44,7 +44,8 @@ pub struct Explain {
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictReport {
     /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`, `too early`,
-    /// `contexts left behind`, `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`,
+    /// `handles left behind`, `growing outside of call sites`, `fragmentation`, `idle context`, `context`, `handles`,
+    /// `before attach or outside CUDA`,
     /// `shared`, `out of memory`.
     #[serde(serialize_with = "name_of")]
     pub verdict: Verdict,
@@ -246,7 +247,9 @@ fn seconds(ns: u64) -> String {
 /// Verdicts on a process that are not about a call site.
 fn notes_on(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<VerdictReport> {
     let mut all = of_nvml(report, memleak, process);
-    all.extend(contexts(process));
+    let objects = process.handles.iter().filter(|one| one.live > 0);
+    all.extend(objects.filter_map(|one| handles_left(process, one)));
+    all.extend(outside(process));
     all.extend(imported(process));
     all.extend(handles(process));
     for pool in &process.pytorch {
@@ -358,31 +361,98 @@ fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
     said.collect()
 }
 
-/// Contexts that the program made besides those of its devices.
-fn contexts(process: &ProcessReport) -> Option<VerdictReport> {
-    let found = process.contexts.as_ref()?;
-    let live = plural(found.blocks, "context");
-    let freed = plural(found.frees, "other");
-    let found_growth = Some(found).filter(|found| found.verdict.is_growth());
-    let (verdict, said) = match found_growth {
-        Some(found) => {
-            let span = seconds(found.span_ns);
-            let made = format!("{live} made and not destroyed in {span}");
-            let said = format!("{made}, no sign of levelling off; {freed} destroyed");
-            (Verdict::ContextsLeft, said)
+/// Objects that are left behind, and contexts.
+fn handles_left(process: &ProcessReport, found: &HandleReport) -> Option<VerdictReport> {
+    let growth = found.judgement.as_ref();
+    let growth = growth.filter(|found| found.verdict.is_growth());
+    let beside = found.beside.filter(|_| !found.kind.is_of_warm_up());
+    let mut said = found.said();
+    let (verdict, confidence) = match (growth, beside) {
+        (Some(growth), _) if growth.confidence.is_enough() => {
+            (Verdict::HandlesLeft, growth.confidence)
         }
-        None => {
-            let made = format!("{live} made by the program and not destroyed");
-            (Verdict::Context, format!("{made}, {freed} destroyed"))
-        }
+        (_, Some(_)) => (Verdict::HandlesLeft, Confidence::Likely),
+        (Some(growth), None) => (Verdict::HandlesLeft, growth.confidence),
+        (None, None) => match found.kind {
+            HandleKind::Context => (Verdict::Context, Confidence::Certain),
+            HandleKind::PrimaryContext if !found.stack.is_empty() => {
+                let gpus = found.devices.iter().map(|device| format!("GPU {device}"));
+                let gpus = gpus.collect::<Vec<_>>().join(", ");
+                let at = found.place.as_ref().unwrap_or(&found.label);
+                said = format!("primary context of {gpus} made at {at}");
+                (Verdict::Context, Confidence::Certain)
+            }
+            _ => return None,
+        },
     };
-    let confidence = found_growth.map_or(Confidence::Certain, |found| found.confidence);
+    if let Some(beside) = found.beside.filter(|_| verdict == Verdict::HandlesLeft) {
+        let grown = size(beside.bytes);
+        said += &format!("; memory outside of call sites grew by {grown} beside them");
+    }
+    let mut evidence = vec![said];
+    if let Some(growth) = growth {
+        let (span, ended) = (seconds(growth.span_ns), found.kind.verbs().1);
+        let others = plural(growth.frees, "other");
+        evidence.push(format!(
+            "for {span}, no sign of levelling off; {others} {ended}"
+        ));
+    }
+    let since_ns = growth.map(|growth| growth.since_ns);
     Some(VerdictReport {
         confidence,
-        since_ns: found_growth.map_or(0, |found| found.since_ns),
+        label: Some(found.label.clone()),
+        since_ns: since_ns.or(beside.map(|it| it.since_ns)).unwrap_or(0),
         grade: verdict.severity(confidence),
-        allocations: found.blocks,
-        ..say(process, verdict, 0, said)
+        allocations: found.live,
+        evidence,
+        ..say(
+            process,
+            verdict,
+            found.beside.map_or(0, |it| it.bytes),
+            String::new(),
+        )
+    })
+}
+
+/// Growth of what is at no call site, and what keeps pace with it.
+fn outside(process: &ProcessReport) -> Option<VerdictReport> {
+    let paced = process.handles.iter().filter_map(|one| one.beside);
+    let most = paced.max_by_key(|beside| beside.bytes);
+    let judged = process.outside.as_ref();
+    let (confidence, since_ns, span_ns, bytes) = match (judged, most) {
+        (Some(found), _) => (found.confidence, found.since_ns, found.span_ns, found.bytes),
+        (None, Some(it)) => (Confidence::Likely, it.since_ns, it.span_ns, it.bytes),
+        (None, None) => return None,
+    };
+    let rate = bytes as f64 * 1e9 / span_ns.max(1) as f64;
+    let (grown, span) = (size(bytes), seconds(span_ns));
+    let per_second = per_second(rate);
+    let said = format!("memory outside of call sites grew by {grown} in {span}, {per_second}");
+    let is_growing = |judged: &Option<Judgement>| {
+        let judged = judged.as_ref();
+        judged.is_some_and(|found| found.verdict.is_growth())
+    };
+    let handles = process.handles.iter();
+    let handles = handles.filter(|one| one.beside.is_some() || is_growing(&one.judgement));
+    let graphs = process.listed().iter();
+    let graphs = graphs
+        .filter(|site| site.kinds == [MemoryKind::Graph] && is_growing(&site.judgement))
+        .map(|site| {
+            let Total { bytes, allocations } = site.live.all();
+            let held = amount(bytes, allocations);
+            let label = &site.label;
+            format!("graphs asked for {held} at {label}; the driver reserves more for them")
+        });
+    let evidence = std::iter::once(said)
+        .chain(handles.map(HandleReport::said))
+        .chain(graphs);
+    Some(VerdictReport {
+        confidence,
+        since_ns,
+        bytes_per_second: Some(rate),
+        grade: Verdict::OutsideGrowing.severity(confidence),
+        evidence: evidence.collect(),
+        ..say(process, Verdict::OutsideGrowing, bytes, String::new())
     })
 }
 

@@ -169,7 +169,7 @@ pub fn estimate_contexts(usage: &mut GpuUsage, state: &State, learnt: &mut HashM
             continue;
         };
         // NVML is queried a little later than the ledger.
-        let Some(rest) = used.checked_sub(memleak::tracked(process)) else {
+        let Some(rest) = used.checked_sub(process.tracked_bytes()) else {
             continue;
         };
         let least = learnt.entry(*gpu).or_insert(rest);

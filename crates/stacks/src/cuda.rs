@@ -1,6 +1,6 @@
 //! Frames of CUDA's own libraries, which reports fold.
 
-use gpuprobe_cuda::FUNCTIONS;
+use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::stack::{Frame, Language};
 
 /// Prefixes of the names of CUDA's libraries and tools.
@@ -28,7 +28,9 @@ pub fn is_cuda(function: &str, module: &str, source: Option<&str>) -> bool {
     is_own_file(module)
         || begins_with(function, INTERNAL)
         || source.is_some_and(|source| HEADERS.contains(&file_name(source)))
-        || FUNCTIONS.iter().any(|known| known.symbol == function)
+        || FUNCTIONS
+            .iter()
+            .any(|known| known.layer != Layer::Library && known.symbol == function)
 }
 
 /// Whether a library is CUDA's.

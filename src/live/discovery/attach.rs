@@ -73,6 +73,7 @@ impl Finder {
     fn probes(&self, role: LibraryRole) -> bool {
         match role {
             LibraryRole::Cuda(_) | LibraryRole::Loader => true,
+            LibraryRole::Library => self.config.modes.memleak,
             LibraryRole::Framework => self.config.tensors != TensorMode::Off,
             LibraryRole::Requests => self.config.tensors == TensorMode::Requested,
         }
@@ -110,6 +111,7 @@ impl Finder {
         let what = match library.role {
             LibraryRole::Cuda(_) => format!("{functions} functions of {path}"),
             LibraryRole::Loader => format!("_dl_debug_state of {path}"),
+            LibraryRole::Library => format!("{functions} functions of {path}"),
             _ => format!("the allocator of {path}"),
         };
         match (self.attach_plan(library, plan), library.role) {
@@ -180,6 +182,11 @@ impl Finder {
                     functions.iter().map(ProbePoint::from).collect(),
                 )
             }
+            LibraryRole::Library => {
+                let functions = library.functions(&self.reader, Layer::Library)?;
+                let points = functions.iter().map(ProbePoint::from).collect();
+                (Purpose::Calls, points)
+            }
             LibraryRole::Requests => (Purpose::Requests, Vec::new()),
             LibraryRole::Loader => {
                 // Without it, libraries loaded later are found late.
@@ -216,7 +223,7 @@ impl Finder {
         let only_counted = |op: Op| op.is_launch() && !self.config.records_launches() && !told(op);
         let (entries, calls): (Vec<_>, Vec<_>) = functions
             .into_iter()
-            .partition(|f| only_counted(op(f)) || op(f).is_capture_call());
+            .partition(|f| only_counted(op(f)) || op(f).is_capture_call() && !told(op(f)));
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
         let (launches, entries): (Vec<_>, Vec<_>) =

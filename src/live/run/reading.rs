@@ -48,7 +48,7 @@ pub(in crate::live) struct Reading<'a> {
     pub(in crate::live) recorded_frames: RecordedFrames,
     /// Names of functions are not waited for any longer than this.
     pub(in crate::live) names_until: Option<Instant>,
-    pub(super) samples: Option<Samples>,
+    pub(super) samples: Vec<Samples>,
     pub(super) announced: Announced,
     /// When the launch counts were last read.
     pub(super) counted: Instant,
@@ -88,8 +88,9 @@ impl Reading<'_> {
         self.incidents.note(&mut self.sink);
         self.sink
             .find_frames(&mut self.recorded_frames, Duration::ZERO);
-        if let Some(samples) = &mut self.samples {
-            samples.note(&mut self.sink.input_recorder);
+        for samples in &mut self.samples {
+            let ledger = &mut self.sink.state.ledger;
+            samples.note(ledger, &mut self.sink.input_recorder);
         }
         self.sink.input_recorder.pause();
         Ok(())

@@ -46,7 +46,10 @@ impl<'a> Run<'a> {
         let served = config.serve.as_ref().map(Served::start).transpose()?;
         let clock = WallClock::now();
         let sample_every = config.record.as_ref().and_then(|it| it.sample_every);
-        let samples = sample_every.map(Samples::start).transpose()?;
+        let samples = sample_every.map(Samples::start);
+        let of_processes = config.modes.memleak.then(Samples::of_processes);
+        let samples = samples.into_iter().chain(of_processes);
+        let samples = samples.collect::<Result<_>>()?;
         // Before the capabilities are dropped, which hooks need.
         let hooks = config.advanced.on_oom.clone();
         let hooks = hooks.map(|command| Hooks::start(command, config.advanced.as_root));

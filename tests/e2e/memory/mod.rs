@@ -10,6 +10,7 @@ mod graphs;
 mod handles;
 mod layers;
 mod mappings;
+mod objects;
 mod pools;
 mod sharing;
 mod variables;

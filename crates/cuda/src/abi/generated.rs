@@ -142,6 +142,10 @@ pub enum Op {
     StreamWait,
     /// Destroys `stream`
     StreamDestroy,
+    /// Creates an object and writes its handle to `out`
+    ObjectCreate,
+    /// Destroys the object `address`
+    ObjectDestroy,
     /// A framework's allocator has allocated `size` bytes at `address` (freed them if
     /// `size` is negative); `out` bytes are then allocated on `device` and `stream`
     /// bytes reserved. An allocator without a device distinguishes the two by the
@@ -155,7 +159,7 @@ pub enum Op {
 
 impl Op {
     /// All, in order.
-    pub const ALL: [Self; 56] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::Tensor, Self::OutOfMemory];
+    pub const ALL: [Self; 58] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::ObjectCreate, Self::ObjectDestroy, Self::Tensor, Self::OutOfMemory];
 }
 
 /// Location of a launch's grid and block.
@@ -214,11 +218,13 @@ pub enum Layer {
     Driver,
     /// of a framework with its own allocator, for example PyTorch's libc10
     Framework,
+    /// a library with handles of its own, for example libcublas
+    Library,
 }
 
 impl Layer {
     /// All, in order.
-    pub const ALL: [Self; 3] = [Self::Runtime, Self::Driver, Self::Framework];
+    pub const ALL: [Self; 4] = [Self::Runtime, Self::Driver, Self::Framework, Self::Library];
 }
 
 /// Place of a value at function entry.

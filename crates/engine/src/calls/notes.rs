@@ -5,16 +5,20 @@ use crate::allocation::{AllocationPlace, NewAllocation, key};
 use crate::change::Change;
 use crate::contexts::{PRIMARY, UNKNOWN};
 use crate::graphs::MemoryNode;
+use crate::handles::NewHandle;
 use crate::pools;
-use crate::process::{LoadedModule, Process, Variable};
-use gpuprobe_cuda::{AddressSpace, MemoryKind, Op};
+use crate::process::{Process, Variable};
+use gpuprobe_cuda::{AddressSpace, HandleKind, MemoryKind, Op};
 use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES};
-use gpuprobe_model::event::Call;
+use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
 impl Process {
     /// Calls that neither allocate nor free.
     pub(super) fn note(&mut self, call: &Call) {
         let address = call.address;
+        if let Some(kind) = call.function.handle {
+            self.handle(kind, call);
+        }
         match call.function.op {
             Op::HandleOther => {
                 let superseded = self.physical.enter(address, None, call.end_ns);
@@ -39,30 +43,19 @@ impl Process {
                 }
             }
             Op::Symbol => self.variable(call),
-            Op::ModuleLoad => {
-                let slot = self.contexts.slot(call.context);
-                let device = call.device;
-                self.modules
-                    .insert(address, Some(LoadedModule { device, slot }));
-            }
-            Op::LibraryLoad => {
-                self.modules.insert(address, None);
-            }
             Op::ModuleUnload => self.unload(address),
             Op::ContextRetain => {
                 if let Some(device) = call.device {
                     self.contexts.retain(device);
                 }
             }
-            Op::ContextCreate => self.contexts.create(call.context, call.end_ns),
             Op::ContextDestroy => {
-                self.contexts.destroy(call.context, call.end_ns);
                 if let Some(slot) = self.contexts.end(call.context) {
                     self.end_with(|a| a.slot() == slot);
-                    self.modules.retain(|_, m| m.is_none_or(|m| m.slot != slot));
+                    self.handles.end_with(call.end_ns, |_, of| of == slot);
                 }
             }
-            Op::DeviceReset => self.reset(call.device),
+            Op::DeviceReset => self.reset(call.device, call.end_ns),
             Op::DeviceCount => self
                 .identity
                 .set_device_count((call.out() & 0xffff_ffff) as usize),
@@ -70,7 +63,7 @@ impl Process {
                 let last = call.device.is_some_and(|d| self.contexts.release(d));
                 // References taken before tracing began are unknown.
                 if last && self.from_birth {
-                    self.reset(call.device);
+                    self.reset(call.device, call.end_ns);
                 }
             }
             Op::PoolCreate => {
@@ -109,6 +102,39 @@ impl Process {
         }
     }
 
+    /// The call makes or ends an object with a handle.
+    fn handle(&mut self, kind: HandleKind, call: &Call) {
+        let id = match kind {
+            // Numbers are not given to another context as soon as addresses.
+            HandleKind::Context => u64::from(call.context),
+            HandleKind::PrimaryContext => call.device.map_or(u64::MAX, u64::from),
+            HandleKind::Graph if call.function.op.makes_object() => call.out(),
+            _ => call.address & kind.mask(),
+        };
+        let key = (kind, id);
+        if !call.function.op.makes_object() {
+            self.handles.destroy(key, call.start_ns, call.end_ns);
+            return;
+        }
+        let is_known = match kind {
+            HandleKind::Context => !matches!(call.context, 0 | CONTEXT_UNKNOWN),
+            // The other references are to the same one.
+            HandleKind::PrimaryContext => call.device.is_some() && self.handles.get(key).is_none(),
+            _ => id != 0,
+        };
+        if is_known {
+            let slot = self.contexts.slot(call.context);
+            let new = NewHandle {
+                start_ns: call.start_ns,
+                end_ns: call.end_ns,
+                caller: (call.stack, call.row),
+                device: call.device,
+                slot: kind.ends_with_context().then_some(slot),
+            };
+            self.handles.create(key, &new, &self.sites);
+        }
+    }
+
     pub(super) fn unmap(&mut self, call: &Call) {
         let (address, bytes) = (call.address, call.size_bytes);
         let range = self.physical.range_of(address);
@@ -131,13 +157,15 @@ impl Process {
         if address == 0 || known.is_some_and(|old| old.size_bytes >= call.size_bytes) {
             return;
         }
-        let mut new = self.new_of(call);
+        // They came with the load. A module's variables belong to the context that it was loaded in; a library's, to
+        // the context in which they are queried.
+        let of_kind = |kind| self.handles.get((kind, call.address));
+        let loaded = of_kind(HandleKind::Module).or_else(|| of_kind(HandleKind::Library));
+        let (caller, slot) =
+            loaded.map_or(((call.stack, call.row), None), |it| (it.caller, it.slot));
+        let mut new = self.new_at(call, caller);
         new.address = address;
-        // A module's variables belong to the context that it was loaded in; a library's, to the
-        // context in which they are queried.
-        if let Some(Some(loaded)) = self.modules.get(&call.address) {
-            new.slot = loaded.slot;
-        }
+        new.slot = slot.unwrap_or(new.slot);
         self.enter(call, new);
         let name = call.detail.as_deref().and_then(|d| d.name.clone());
         let module = call.address;
@@ -147,14 +175,13 @@ impl Process {
     }
 
     fn unload(&mut self, module: u64) {
-        self.modules.remove(&module);
         for address in self.of_modules.remove(&module).into_iter().flatten() {
             self.remove(AddressSpace::Variables, address);
         }
     }
 
     /// The primary context of `device` is destroyed.
-    pub(super) fn reset(&mut self, device: Option<u16>) {
+    fn reset(&mut self, device: Option<u16>, now_ns: u64) {
         let single = self.identity.single_gpu;
         let device = device.or(single.then_some(0));
         let Some(device) = device else { return };
@@ -162,8 +189,11 @@ impl Process {
             at.map_or(single, |d| d == device) && matches!(slot, PRIMARY | UNKNOWN)
         };
         self.end_with(|a| ends(a.device(), a.slot()));
-        self.modules
-            .retain(|_, m| m.is_none_or(|m| !ends(m.device, m.slot)));
+        self.handles.end_with(now_ns, ends);
+        let primary = (HandleKind::PrimaryContext, u64::from(device));
+        if self.handles.get(primary).is_some() {
+            self.handles.destroy(primary, now_ns, now_ns);
+        }
     }
 
     /// Removes the allocations that end with a context.

@@ -151,6 +151,11 @@ impl Series {
         self.cycle.note(after.allocations, now_ns);
     }
 
+    /// So much is live now.
+    pub(crate) fn hold(&mut self, all: Windows, now_ns: u64, live: Total) {
+        self.at(all, now_ns).hold(live);
+    }
+
     /// Counts something that happens now.
     pub(crate) fn count(&mut self, all: Windows, now_ns: u64) {
         let window = self.at(all, now_ns);

@@ -28,7 +28,7 @@ pub(super) struct Growth {
 
 impl SeriesShape {
     /// The window of this time.
-    pub(super) fn index(&self, time_ns: u64) -> usize {
+    pub(crate) fn index(&self, time_ns: u64) -> usize {
         let since = time_ns.saturating_sub(self.begin_ns);
         usize::try_from(since / self.width_ns.max(1)).unwrap_or(usize::MAX)
     }
@@ -43,7 +43,7 @@ impl SeriesShape {
     }
 
     /// When this window begins.
-    pub(super) fn time_of(&self, window: usize) -> u64 {
+    pub(crate) fn time_of(&self, window: usize) -> u64 {
         let since = (window as u64).saturating_mul(self.width_ns);
         self.begin_ns.saturating_add(since)
     }
@@ -125,17 +125,28 @@ fn is_replaced(shape: &SeriesShape, first: usize, blocks: u64) -> bool {
 
 /// Growth of what is freed and allocated anew, larger each time.
 pub(super) fn of_bytes(shape: &SeriesShape) -> Option<Growth> {
-    let end = shape.bytes.len();
-    let least = &shape.bytes;
-    let rises: Vec<u64> = least.windows(2).map(|two| two[1] - two[0]).collect();
-    let grows = |first: &usize| {
-        let first = *first;
-        let rise = least[end - 1] - least[first];
+    let (end, least) = (shape.bytes.len(), &shape.bytes);
+    growth_of_least(shape, |first, rise| {
         let is_much = rise.saturating_mul(3) >= least[end - 1];
         // It is not that there is more of the same.
         let (before, now) = (shape.live[first], shape.live[end - 1]);
         let are_larger = before > 0 && now <= before + (before / 4).max(1);
-        is_much && are_larger && is_steady(&rises[first..], rise)
+        is_much && are_larger
+    })
+}
+
+/// Growth of what is in no allocation, by at least so many bytes.
+pub(super) fn of_rest(shape: &SeriesShape, bytes: u64) -> Option<Growth> {
+    growth_of_least(shape, |_, rise| rise >= bytes)
+}
+
+/// Steady growth of the fewest bytes from the first window on from which the rise is one that counts.
+fn growth_of_least(shape: &SeriesShape, counts: impl Fn(usize, u64) -> bool) -> Option<Growth> {
+    let (end, least) = (shape.bytes.len(), &shape.bytes);
+    let rises: Vec<u64> = least.windows(2).map(|two| two[1] - two[0]).collect();
+    let grows = |first: &usize| {
+        let rise = least[end - 1] - least[*first];
+        counts(*first, rise) && is_steady(&rises[*first..], rise)
     };
     let first = starts(end).find(grows)?;
     Some(Growth {
@@ -169,7 +180,7 @@ fn parts(values: &[u64]) -> [u64; PARTS] {
 }
 
 /// Whether what was added is spread over the whole time, and does not become less.
-fn is_even(added: &[u64]) -> bool {
+pub(crate) fn is_even(added: &[u64]) -> bool {
     if sum(added) < LEAST_BLOCKS || added.first() == Some(&0) {
         return false;
     }

@@ -23,8 +23,10 @@ pub enum Verdict {
     OneOff,
     /// The process has ended with it.
     NeverFreed,
-    /// More and more contexts.
-    ContextsLeft,
+    /// More and more objects with handles: streams, contexts, modules and the like.
+    HandlesLeft,
+    /// More and more memory at no call site.
+    OutsideGrowing,
     /// Little memory pins large segments of an allocator.
     Fragmentation,
     /// A request was refused.
@@ -68,7 +70,7 @@ pub enum Confidence {
 }
 
 /// Of each verdict, in the order of the enum: its name in reports, and how grave it is.
-const VERDICTS: [(Verdict, &str, Severity); 16] = [
+const VERDICTS: [(Verdict, &str, Severity); 17] = [
     (
         Verdict::GrowingPerCycle,
         "growing per cycle",
@@ -81,10 +83,11 @@ const VERDICTS: [(Verdict, &str, Severity); 16] = [
     (Verdict::Plateau, "plateau", Severity::Fine),
     (Verdict::OneOff, "one-off", Severity::Fine),
     (Verdict::NeverFreed, "never freed at exit", Severity::Note),
+    (Verdict::HandlesLeft, "handles left behind", Severity::Leak),
     (
-        Verdict::ContextsLeft,
-        "contexts left behind",
-        Severity::Leak,
+        Verdict::OutsideGrowing,
+        "growing outside of call sites",
+        Severity::Warning,
     ),
     (Verdict::Fragmentation, "fragmentation", Severity::Warning),
     (Verdict::OutOfMemory, "out of memory", Severity::Warning),
@@ -131,8 +134,11 @@ impl Verdict {
             Self::FreedLate => {
                 "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector"
             }
-            Self::ContextsLeft => {
-                "destroy a context when its work is done, or make one and keep it: each takes memory that no call site has"
+            Self::HandlesLeft => {
+                "destroy each when its work is done, or make one and keep it: each takes memory that no call site has"
+            }
+            Self::OutsideGrowing => {
+                "look for what is made at a steady pace and not destroyed: streams, contexts, modules, graphs, communicators"
             }
             Self::Fragmentation => {
                 "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

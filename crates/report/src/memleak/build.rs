@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use super::sites::{Holder, SiteGroups, site_reports};
 use super::threads::thread_reports;
 use super::{
-    DeviceReport, GpuShare, LiveByKind, Memleak, NvmlUsage, PoolReport, ProcessReport, pytorch,
-    tracked,
+    DeviceReport, GpuShare, LiveByKind, Memleak, NvmlUsage, PoolReport, ProcessReport, handles,
+    pytorch,
 };
 use crate::owners::{self, OwnerReport, TENSORFLOW, UNKNOWN};
 use crate::words::Who;
@@ -136,8 +136,6 @@ fn process_report(
     let usage = sources.usage.filter(|_| !process.exited);
     let used = usage.and_then(|usage| usage.processes.get(&process.pid));
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
-    let makes_contexts = options.explains && process.contexts.made() > 0;
-    let contexts = makes_contexts.then(|| verdict::judge(&process.contexts.shape(options.now_ns)));
     let who = Who::of(process.pid, process.uid, process.comm.as_deref(), identity);
     let mut report = ProcessReport {
         exited: process.exited,
@@ -163,9 +161,8 @@ fn process_report(
         device_kinds: process.device_kinds(),
         devices,
         reserved_address_bytes: process.physical.reserved_bytes,
-        modules: process.modules() as u64,
+        modules: process.modules(),
         nvml: nvml_of(process, sources),
-        contexts: contexts.flatten(),
         ..ProcessReport::new(who, identity)
     };
     if options.lists(process, sources.scope) {
@@ -206,6 +203,10 @@ fn add_details(
         command: of.command.clone(),
         ..Who::default()
     };
+    report.handles = handles::handle_reports(process, options, sources);
+    let now_ns = process.ended_ns.unwrap_or(options.now_ns);
+    let outside = process.outside.shape(now_ns);
+    report.outside = outside.as_ref().and_then(verdict::judge_outside);
     report.imported_from = imported.map(|(of, sum)| (who(&of), sum)).collect();
     report.threads = thread_reports(process, &groups, options, sources);
     for allocator in process.tensors.iter() {
@@ -239,7 +240,7 @@ fn nvml_of(process: &Process, sources: ReportSources<'_>) -> Option<NvmlUsage> {
     if process.exited {
         return sources.history?.nvml(process);
     }
-    NvmlUsage::of(process.pid, tracked(process), sources.usage?)
+    NvmlUsage::of(process.pid, process.tracked_bytes(), sources.usage?)
 }
 
 /// Reports of processes that use a GPU and have not been traced.

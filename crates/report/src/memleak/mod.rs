@@ -1,6 +1,7 @@
 //! Report of live memory by process, thread, call site and device.
 
 mod build;
+mod handles;
 mod pytorch;
 mod sites;
 mod threads;
@@ -12,13 +13,13 @@ use super::owners::OwnerReport;
 use super::words::Who;
 use super::{Options, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::Process;
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::{GpuMemory, GpuUsage};
 
 pub use build::build;
+pub use handles::HandleReport;
 pub use pytorch::PytorchReport;
 pub(crate) use sites::{Holder, judge_largest};
 pub use sites::{Omitted, Peak, SiteGroups, SiteReport, shown, side, stack_of};
@@ -173,9 +174,12 @@ pub struct ProcessReport {
     /// Memory imported from traced processes, by these, for explanations.
     #[serde(skip)]
     pub imported_from: Vec<(Who, Total)>,
-    /// Verdict on the contexts that it has created and not destroyed, for explanations.
+    /// Streams, events, modules, contexts and the like, by the line that made them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub handles: Vec<HandleReport>,
+    /// Verdict on memory outside of call sites, if it grows, for explanations.
     #[serde(skip)]
-    pub contexts: Option<Judgement>,
+    pub outside: Option<Judgement>,
     /// Memory use according to NVML, if it is available; of a process that has ended, at the last report before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvml: Option<NvmlUsage>,
@@ -270,14 +274,6 @@ impl NvmlUsage {
                 .map(|(contexts, rest)| contexts.min(rest)),
         })
     }
-}
-
-/// GPU memory of `process` that is certain to be on a GPU, bytes.
-pub(crate) fn tracked(process: &Process) -> u64 {
-    let kinds = process.totals.kinds();
-    let managed = kinds.filter(|(kind, _)| *kind == MemoryKind::Managed);
-    let managed = managed.map(|(_, total)| total.bytes).sum();
-    process.totals.sums.gpu.bytes.saturating_sub(managed)
 }
 
 /// Memory of a process on a GPU of the host.

@@ -168,7 +168,10 @@ impl SiteReport {
     }
 }
 
-fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn judged<S: Serializer>(
+    judged: &Option<Judgement>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let judged = judged.as_ref();
     let verdict = judged.map(|judged| judged.shown().name().to_owned());
     let confidence = judged.map(|judged| judged.sureness().to_string());

@@ -18,6 +18,8 @@ use gpuprobe_report::{GroupBy, SiteNumber};
 const MAX_EMPTY: usize = 10;
 /// Owners that are named at most.
 const MAX_OWNERS: usize = 8;
+/// Objects of one line from which on they are worth a line.
+const MANY: u64 = 8;
 /// Blocks of the bar of a GPU that is full.
 const BAR: usize = 18;
 
@@ -158,6 +160,8 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
         write_allocations(process, site, page);
     }
     write_owners(&process.owners, page);
+    let many = process.handles.iter().filter(|one| one.live >= MANY);
+    many.take(MAX_OWNERS).for_each(|one| page.line(one.said()));
     let is_plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
     if !is_plain && memleak.options.group() != GroupBy::Kind {
         page.line(format!("by kind: {}", commas(kinds.iter().map(of_kind))));

@@ -2,6 +2,7 @@
 
 use super::{PID, Program, detail};
 use crate::Identity;
+use gpuprobe_cuda::HandleKind;
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Event, Task};
 
 impl Program {
@@ -63,7 +64,7 @@ fn a_context_ends_with_the_memory_and_modules_in_it() {
     for context in [3, 4] {
         program.call("cuCtxCreate_v2", 0xc0, |call| call.context = context);
     }
-    assert_eq!(program.process().contexts.made(), 2);
+    assert_eq!(program.process().handles.live(HandleKind::Context), 2);
     program.allocate_in(0x1000, Some(0), 3);
     program.allocate_in(0x2000, Some(0), 4);
     program.allocate_in(0x3000, Some(0), 0);
@@ -78,9 +79,11 @@ fn a_context_ends_with_the_memory_and_modules_in_it() {
     program.call("cuCtxDestroy_v2", 0xc0, |call| call.context = 3);
     // Physical memory, numbered 1 and 2, and pools belong to no context.
     assert_eq!(program.addresses(), [1, 2, 0x2000, 0x3000, 0x4000, 0x8000]);
-    let loaded = |module: u64| program.process().modules.contains_key(&module);
-    assert_eq!([0x70, 0x80, 0x90].map(loaded), [false, true, true]);
-    assert_eq!(program.process().contexts.made(), 1);
+    let loaded = |key| program.process().handles.get(key).is_some();
+    let modules = [0x70, 0x80].map(|module| loaded((HandleKind::Module, module)));
+    assert_eq!(modules, [false, true]);
+    assert!(loaded((HandleKind::Library, 0x90)));
+    assert_eq!(program.process().handles.live(HandleKind::Context), 1);
     // Its number is used again.
     program.allocate_in(0x5000, Some(0), 3);
     program.call("cuCtxDestroy_v2", 0xc0, |call| call.context = 4);
@@ -109,7 +112,8 @@ fn a_reset_ends_the_primary_context_of_its_device() {
     assert_eq!(program.addresses().len(), 5, "which device is not known");
     program.call("cudaDeviceReset", 0, |_| {});
     assert_eq!(program.addresses(), [0x2000, 0x3000, 0x5000]);
-    let loaded = |module: u64| program.process().modules.contains_key(&module);
+    let handles = &program.process().handles;
+    let loaded = |module: u64| handles.get((HandleKind::Module, module)).is_some();
     assert_eq!([0x70, 0x80, 0x90].map(loaded), [false, true, true]);
     // The only device is that of all memory.
     program.call("cuDeviceGetCount", 0, |call| detail(call).out = 7 << 32 | 1);
@@ -157,6 +161,7 @@ fn contexts_are_judged_by_their_series() {
     for context in 1..=3 {
         program.call("cuCtxCreate_v2", 0xc0, |call| call.context = context);
     }
-    let shape = program.process().contexts.shape(program.now_ns);
+    let handles = &program.process().handles;
+    let shape = handles.shape(HandleKind::Context, handles.sites(), program.now_ns);
     assert_eq!((shape.left.iter().sum::<u64>(), shape.begin_ns), (3, 1010));
 }

@@ -5,6 +5,9 @@ use super::{Program, detail, values};
 /// Units of a site, and of the first thread.
 const SITE: usize = 24;
 const THREAD: usize = 2;
+/// Units of an object with a handle, and of the site of the first.
+const OBJECT: usize = 2;
+const OBJECTS: usize = 16;
 
 /// Units more after a call of `symbol`.
 fn more(
@@ -34,14 +37,14 @@ fn everything_that_grows_with_calls_is_counted() {
         }
     };
     first_and_next("cudaMalloc", THREAD + SITE, 0);
-    first_and_next("cuModuleLoad", 1, 1);
+    first_and_next("cuModuleLoad", OBJECTS + OBJECT, OBJECT);
     first_and_next("cuModuleGetGlobal_v2", SITE + 4, 4);
     first_and_next("cudaIpcOpenMemHandle", SITE + 1, 1);
-    first_and_next("cuCtxCreate_v2", 1, 1);
+    first_and_next("cuCtxCreate_v2", OBJECTS + OBJECT, OBJECT);
     // A piece and its handle.
     first_and_next("cuMemCreate", SITE + 2, 2);
     first_and_next("cuMemAddressReserve", 1, 1);
-    first_and_next("cuMemPoolCreate", 1, 1);
+    first_and_next("cuMemPoolCreate", OBJECTS + OBJECT + 1, OBJECT + 1);
     // A graph and its node.
     first_and_next("cuGraphAddMemAllocNode", SITE + 2, 2);
     assert_eq!(program.process().held(), 3 + 3 + 3 + 3);
@@ -79,7 +82,7 @@ fn mappings_captures_and_frees_in_flight_are_counted() {
     let built = more(&mut program, "cuGraphInstantiateWithFlags", 0xa, |call| {
         detail(call).out = 0xe;
     });
-    assert_eq!(built, 2 + 1);
+    assert_eq!(built, 2 + 1 + OBJECTS + OBJECT);
 }
 
 #[test]
