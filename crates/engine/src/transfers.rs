@@ -6,7 +6,7 @@
 //! bytes per second of wall-clock time are reported, and no throughput.
 
 use direction::CopyEndpoints;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use super::addresses::{AddressKind, REMEMBER_NS};
@@ -165,6 +165,8 @@ pub struct Transfers {
     sites: HashMap<CopySite, SiteCopies>,
     /// Names of processes, by process id.
     names: HashMap<u32, (String, Option<u32>)>,
+    /// Processes that are traced from their start. Copies may arrive when the ledger has ended them.
+    from_birth: HashSet<u32>,
     /// When processes ended, by process id.
     exits: HashMap<u32, u64>,
     /// Number of copies that returned an error.
@@ -183,7 +185,12 @@ impl Transfers {
         place: impl Fn(u32, u64) -> Option<AddressKind>,
     ) -> Option<Transfer> {
         match event {
-            Event::Process(task) => self.introduce(task.pid, &task.comm, Some(task.uid)),
+            Event::Process(task) => {
+                self.introduce(task.pid, &task.comm, Some(task.uid));
+                if task.from_birth {
+                    self.from_birth.insert(task.pid);
+                }
+            }
             Event::Exit(task) => {
                 self.exits.insert(task.pid, task.time_ns);
                 if self.exits.len() > MAX_ENDED {
@@ -199,7 +206,8 @@ impl Transfers {
                     place,
                 };
                 let direction = addresses.direction();
-                let host_memory = addresses.host_memory(direction);
+                let host_memory =
+                    addresses.host_memory(direction, self.from_birth.contains(&copy.pid));
                 return Some(self.copy(copy, direction, host_memory, ledger));
             }
             _ => {}
@@ -243,6 +251,7 @@ impl Transfers {
             earlier.or_default().sums.add(&copies.sums);
         }
         self.names.retain(|pid, _| !old.contains_key(pid));
+        self.from_birth.retain(|pid| !old.contains_key(pid));
     }
 
     /// Copies by call site, in no particular order.

@@ -46,16 +46,15 @@ impl<P: Fn(u32, u64) -> Option<AddressKind>> CopyEndpoints<'_, P> {
 
     /// Whether the host's side of a copy is pinned or pageable; `None` if that is not known, as of memory
     /// from before the process was traced.
-    pub(super) fn host_memory(&self, direction: Direction) -> Option<MemoryKind> {
+    pub(super) fn host_memory(&self, direction: Direction, from_birth: bool) -> Option<MemoryKind> {
         let address = match direction {
             Direction::HostToDevice | Direction::HostToArray => self.copy.source,
             Direction::DeviceToHost | Direction::ArrayToHost => self.copy.destination,
             _ => return None,
         };
-        let process = self.ledger.process_of(self.copy.pid);
         match self.known(address) {
             Some(AddressKind::Host) => Some(MemoryKind::Pinned),
-            None if process.is_some_and(|process| process.from_birth) => Some(MemoryKind::Pageable),
+            None if from_birth => Some(MemoryKind::Pageable),
             _ => None,
         }
     }

@@ -146,13 +146,14 @@ fn copies_are_counted_by_site_and_memory_of_the_host() {
     copy(&mut both, "cuMemcpyDtoHAsync_v2", 0xd000, 0x10, 3);
     copy(&mut both, "cuMemcpyDtoH_v2", 0xd000, 0xa000, 3);
     // Before it is known that the process was traced from its start, other memory may be pinned.
-    let task = Event::Process(crate::task(7, 1, 0));
-    both.ledger
-        .apply(&task, |_| gpuprobe_model::identity::Identity::default());
+    both.apply(&Event::Process(crate::task(7, 1, 0)));
     for stack in [3, 3, 4] {
         copy(&mut both, "cuMemcpyDtoHAsync_v2", 0xd000, 0x10, stack);
     }
     copy(&mut both, "cuMemcpyHtoDAsync_v2", 0x10, 0xd000, 0);
+    // When it has ended, its last copies are counted like the others.
+    both.apply(&Event::Exit(crate::task(7, 1, 3_000)));
+    copy(&mut both, "cuMemcpyDtoHAsync_v2", 0xd000, 0x10, 3);
     let sites = both.transfers.sites().map(|(site, copies)| {
         let CopySums { calls, waits, .. } = copies.sums;
         let is_async = gpuprobe_cuda::function(site.row).unwrap().is_async;
@@ -174,7 +175,7 @@ fn copies_are_counted_by_site_and_memory_of_the_host() {
             (true, None, 1, 0, true),
             (true, pageable, 1, 0, false),
             (true, pageable, 1, 1, false),
-            (true, pageable, 2, 2, true),
+            (true, pageable, 3, 3, true),
         ]
     );
 }
