@@ -80,7 +80,10 @@ fn root_a_leak_in_each_step_is_the_answer_within_15_seconds() {
     program.wait().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(100), "{said}");
-    assert!(said.contains("watching for 10s: "), "{said}");
+    assert!(
+        said.contains("watching for 10s, Ctrl-C for the verdict so far: "),
+        "{said}"
+    );
     assert!(said.contains(" grows so far, "), "{said}");
     assert!(said.contains("(native, still running: growing)"), "{said}");
     let text = fs::read_to_string(answer).unwrap();

@@ -29,7 +29,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn start() -> Self {
-        let style = ProgressStyle::with_template("gpuprobe: {msg}");
+        let style = ProgressStyle::with_template("gpuprobe: {wide_msg}");
         let line = ProgressBar::new_spinner();
         let now = Instant::now();
         let shown = line.clone();
@@ -54,7 +54,7 @@ impl Watch {
         let watched = now - self.began;
         let seconds = watched.as_secs();
         let said = format!(
-            "watching for {seconds}s: {}; Ctrl-C for the verdict so far",
+            "watching for {seconds}s, Ctrl-C for the verdict so far: {}",
             explain.so_far()
         );
         if !self.line.is_hidden() {

@@ -7,7 +7,7 @@ const PARTS: usize = 8;
 /// Fewer allocations that stay are no series.
 const LEAST_BLOCKS: u64 = 8;
 /// Windows that are over, in which each has as much as the others.
-const LEAST_EVEN: usize = 8;
+const LEAST_EVEN: usize = 10;
 /// Allocations stay if fewer than one in this many of the same age were freed.
 const STAYS: u64 = 10;
 
@@ -113,7 +113,7 @@ fn is_in_step(shape: &SeriesShape, windows: std::ops::Range<usize>) -> bool {
     let variance = differences.sum::<f64>() / count;
     sum(&shape.ages[old..]) == 0
         && whole.len() >= LEAST_EVEN
-        && variance <= (mean / 16.0).max((mean / 20.0).powi(2))
+        && variance <= (mean / 16.0).max((mean / 50.0).powi(2))
         && whole.clone().all(is_of_size)
 }
 
