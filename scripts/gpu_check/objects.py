@@ -78,7 +78,10 @@ def check_constants(bench):
         return
     truth, process, explain = explained(bench, *bench.script("jit_constants.py", str(RUN_SECONDS)))
     place = f"jit_constants.py:{truth['line']}"
-    sites = [site for site in process["sites"] if "static" in site["kinds"] and place in site["label"]]
-    bench.equal(f"constants at {place}", True, sum(site["live_bytes"] for site in sites) >= truth["bytes"])
+    all_sites = [site for site in process["sites"] if "static" in site["kinds"]]
+    sites = [site for site in all_sites if place in site["label"]]
+    seen = [(site["label"], site["live_bytes"]) for site in all_sites[:5]]
+    bench.equal(f"constants at {place}, of {seen}", True, sum(one["live_bytes"] for one in sites) >= truth["bytes"])
     grown = [one for one in explain["verdicts"] if one["grade"] == "LEAK" and place in (one.get("where") or "")]
-    bench.equal(f"{place} is a leak", True, len(grown) > 0)
+    verdicts = [(one["verdict"], one.get("where"), one["confidence"]) for one in explain["verdicts"][:6]]
+    bench.equal(f"{place} is a leak, of {verdicts}", True, len(grown) > 0)

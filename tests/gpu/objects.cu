@@ -44,7 +44,11 @@ __global__ void touch(char *bytes)
 }
 
 /* Notes the line of a call. */
-#define HERE(call) (line = __LINE__, CHECK(call))
+#define HERE(call)       \
+    do {                 \
+        line = __LINE__; \
+        CHECK(call);     \
+    } while (0)
 
 __attribute__((noinline)) static void make_stream()
 {

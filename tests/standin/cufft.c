@@ -1,4 +1,5 @@
-/* Stand-in libcufft: plans, which are numbers. One makes another of its exports make them, as the real one may. */
+/* Stand-in libcufft: plans, which are numbers. One makes another of its exports make them, as the
+ * real one may. */
 #include <stdatomic.h>
 
 #define EXPORT __attribute__((visibility("default")))

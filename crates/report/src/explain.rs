@@ -21,6 +21,8 @@ use crate::{Report, fold, label};
 const LITTLE: u64 = 16 << 20;
 /// A call site with a smaller share of its process's memory need not be waited for.
 const LARGE_SHARE: u64 = 100;
+/// What is no call site's.
+const OUTSIDE: &str = "memory outside of call sites";
 /// A pool is fragmented of which little pins at least this share.
 const PINNED_SHARE: u64 = 10;
 
@@ -171,7 +173,7 @@ impl Explain {
         !self.verdicts.is_empty() && early.all(|one| has_growth && one.is_little)
     }
 
-    /// What grows so far, in a few words: `2 call sites grow so far, most of all train.py:88 step, 10.41 MiB/s`.
+    /// What grows so far, in a few words: `2 places grow so far, most of all train.py:88 step, 10.41 MiB/s`.
     pub fn so_far(&self) -> String {
         let rate = |one: &&VerdictReport| one.bytes_per_second.unwrap_or(0.0);
         let growing: Vec<_> = self.verdicts.iter().filter(|one| rate(one) > 0.0).collect();
@@ -183,11 +185,11 @@ impl Explain {
             return "nothing grows so far".to_owned();
         };
         let word = most.grade.word();
-        let (place, rate) = (most.label.as_deref().unwrap_or(""), per_second(rate(&most)));
+        let (place, rate) = (most.label.as_deref().unwrap_or(OUTSIDE), per_second(rate(&most)));
         let place = printable(place);
         match growing.len() {
             1 => format!("{place} grows so far, {rate} ({word})"),
-            more => format!("{more} call sites grow so far, most of all {place}, {rate} ({word})"),
+            more => format!("{more} places grow so far, most of all {place}, {rate} ({word})"),
         }
     }
 
@@ -419,15 +421,17 @@ fn outside(process: &ProcessReport) -> Option<VerdictReport> {
     let paced = process.handles.iter().filter_map(|one| one.beside);
     let most = paced.max_by_key(|beside| beside.bytes);
     let judged = process.outside.as_ref();
-    let (confidence, since_ns, span_ns, bytes) = match (judged, most) {
+    let sure = judged.filter(|found| most.is_none() || found.confidence.is_enough());
+    let (confidence, since_ns, span_ns, bytes) = match (sure, most) {
         (Some(found), _) => (found.confidence, found.since_ns, found.span_ns, found.bytes),
+        // That it keeps pace is known sooner.
         (None, Some(it)) => (Confidence::Likely, it.since_ns, it.span_ns, it.bytes),
         (None, None) => return None,
     };
     let rate = bytes as f64 * 1e9 / span_ns.max(1) as f64;
     let (grown, span) = (size(bytes), seconds(span_ns));
     let per_second = per_second(rate);
-    let said = format!("memory outside of call sites grew by {grown} in {span}, {per_second}");
+    let said = format!("{OUTSIDE} grew by {grown} in {span}, {per_second}");
     let is_growing = |judged: &Option<Judgement>| {
         let judged = judged.as_ref();
         judged.is_some_and(|found| found.verdict.is_growth())

@@ -122,7 +122,10 @@ impl Program {
         let context = self.contexts[context % self.contexts.len()];
         let address = match space {
             Space::Device => address_of(self.free_slot()),
-            _ => lowest(BASE, GRANULE, |a| self.account.is_taken(space, a)),
+            // Memory of the host and of devices share no address.
+            _ => lowest(BASE + ((space as u64) << 40), GRANULE, |a| {
+                self.account.is_taken(space, a)
+            }),
         };
         let is_told = tells || !self.account.sees_one_gpu;
         let device = is_told.then_some(context.device);
