@@ -12,6 +12,7 @@ import os
 import sys
 import time
 
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 os.environ["JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"] = "0"  # later versions pass constants as arguments
 
 import jax
