@@ -216,7 +216,9 @@ fn root_new_libraries_are_probed_soon_beside_many_starts_and_their_users_are_lis
     const ROUNDS: usize = 10;
     const WANTED: usize = 3;
     let _alone = alone();
-    let mut gpuprobe = Setup::everything().interval("100ms").start();
+    // With call stacks, programs of which these are taken are looked at for longer.
+    let setup = Setup::everything().args(["--stacks", "off"]);
+    let mut gpuprobe = setup.interval("100ms").start();
     let mut first = Workload::start(Backend::Shared);
     gpuprobe.until_it_sees(first.pid, &mut first);
     let _others = ShortPrograms::start();

@@ -185,7 +185,10 @@ impl Explain {
             return "nothing grows so far".to_owned();
         };
         let word = most.grade.word();
-        let (place, rate) = (most.label.as_deref().unwrap_or(OUTSIDE), per_second(rate(&most)));
+        let (place, rate) = (
+            most.label.as_deref().unwrap_or(OUTSIDE),
+            per_second(rate(&most)),
+        );
         let place = printable(place);
         match growing.len() {
             1 => format!("{place} grows so far, {rate} ({word})"),
