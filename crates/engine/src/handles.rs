@@ -14,20 +14,15 @@ use gpuprobe_model::stack::CallStack;
 /// A kind of handle, and its value.
 pub(super) type HandleKey = (HandleKind, u64);
 
-/// A live object.
+/// A live object, and the index of its call site.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LiveHandle {
-    /// Index of its call site.
+struct LiveHandle {
     site: usize,
-    made_ns: u64,
-    /// Number of the call stack, and row of the function.
-    pub(super) caller: (u64, u16),
-    device: Option<u16>,
-    /// Its context, if it ends with that.
-    pub(super) slot: Option<Slot>,
+    made: NewHandle,
 }
 
 /// A call that makes an object.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct NewHandle {
     /// Entry and return, ns.
     pub(super) start_ns: u64,
@@ -35,6 +30,7 @@ pub(super) struct NewHandle {
     /// Number of the call stack, and row of the function.
     pub(super) caller: (u64, u16),
     pub(super) device: Option<u16>,
+    /// Its context, if it ends with that.
     pub(super) slot: Option<Slot>,
 }
 
@@ -89,7 +85,7 @@ impl Handles {
     pub(super) fn create(&mut self, key: HandleKey, new: &NewHandle, callers: &Sites) {
         self.windows.reach(new.end_ns);
         let known = self.live.get(&key);
-        if known.is_some_and(|known| known.made_ns >= new.start_ns) {
+        if known.is_some_and(|known| known.made.end_ns >= new.start_ns) {
             return;
         }
         if let Some(old) = self.live.remove(&key) {
@@ -115,10 +111,7 @@ impl Handles {
         site.series.born(self.windows, new.end_ns, 0, before);
         let made = LiveHandle {
             site: index,
-            made_ns: new.end_ns,
-            caller: new.caller,
-            device: new.device,
-            slot: new.slot,
+            made: *new,
         };
         self.live.insert(key, made);
     }
@@ -128,7 +121,7 @@ impl Handles {
         self.windows.reach(now_ns);
         match self.live.get(&key).copied() {
             // The former one of this handle, which is counted as destroyed.
-            Some(newer) if newer.made_ns > start_ns => {}
+            Some(newer) if newer.made.end_ns > start_ns => {}
             Some(gone) => {
                 self.live.remove(&key);
                 self.end(&gone, now_ns);
@@ -144,11 +137,12 @@ impl Handles {
     pub(super) fn end_with(&mut self, now_ns: u64, ends: impl Fn(Option<u16>, Slot) -> bool) {
         self.windows.reach(now_ns);
         let is_gone = |_: &HandleKey, one: &mut LiveHandle| {
-            one.slot.is_some_and(|slot| ends(one.device, slot))
+            let made = &one.made;
+            made.slot.is_some_and(|slot| ends(made.device, slot))
         };
         let mut gone: Vec<_> = self.live.extract_if(is_gone).map(|(_, one)| one).collect();
         // A replay has them in the same order.
-        gone.sort_unstable_by_key(|one| (one.made_ns, one.site));
+        gone.sort_unstable_by_key(|one| (one.made.end_ns, one.site));
         gone.iter().for_each(|one| self.end(one, now_ns));
     }
 
@@ -157,13 +151,13 @@ impl Handles {
             site.destroyed += 1;
             let after = site.all();
             let series = &mut site.series;
-            series.died(self.windows, gone.made_ns, 0, now_ns, after);
+            series.died(self.windows, gone.made.end_ns, 0, now_ns, after);
         }
     }
 
-    /// The live object under this handle.
-    pub(super) fn get(&self, key: HandleKey) -> Option<&LiveHandle> {
-        self.live.get(&key)
+    /// The call that made the live object under this handle.
+    pub(super) fn get(&self, key: HandleKey) -> Option<&NewHandle> {
+        self.live.get(&key).map(|one| &one.made)
     }
 
     /// Number of objects of this kind that were made and not destroyed.
@@ -179,7 +173,7 @@ impl Handles {
             .live
             .iter()
             .filter(|((kind, _), one)| *kind == HandleKind::PrimaryContext && is_here(one));
-        let mut found: Vec<_> = found.filter_map(|(_, one)| one.device).collect();
+        let mut found: Vec<_> = found.filter_map(|(_, one)| one.made.device).collect();
         found.sort_unstable();
         found
     }

@@ -56,14 +56,9 @@ pub(super) fn item_of(bytes: &[u8], rows: impl Fn(u16) -> Option<u16>) -> Option
         return item_of_record(bytes);
     }
     let mut record = bytes.to_vec();
-    record.resize(
-        if is_short {
-            size_of::<RawCopy>()
-        } else {
-            bytes.len()
-        },
-        0,
-    );
+    if is_short {
+        record.resize(size_of::<RawCopy>(), 0);
+    }
     record[offset..offset + 2].copy_from_slice(&current.to_ne_bytes());
     // Batches, which borrow, have no row.
     match item_of_record(&record)? {
