@@ -104,7 +104,7 @@ fn hold(pid: u32, modes: &[String]) -> Result<()> {
         .filter_map(|library| match library.role {
             LibraryRole::Cuda(layer) => Some((library.path.as_path(), layer)),
             LibraryRole::Framework => Some((library.path.as_path(), Layer::Framework)),
-            LibraryRole::Requests | LibraryRole::Loader => None,
+            LibraryRole::Requests | LibraryRole::Library | LibraryRole::Loader => None,
         })
         .collect();
     let floors: Result<Vec<_>> = MODES

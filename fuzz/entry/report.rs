@@ -101,6 +101,7 @@ fn make_reports(player: &mut Player) {
                 columns: (!stacks).then_some(80),
                 colored: stacks,
                 full_names: stacks,
+                verbose: false,
             });
             let _ = writer.write(&made, &mut io::sink());
         }
@@ -296,6 +297,7 @@ pub(crate) fn commands(file: &Path, folder: &Path) -> Vec<Command> {
                 columns: Some(80),
                 colored: true,
                 full_names: false,
+                verbose: false,
             });
             let _ = playback::replay(&replayed, &mut *writer, &mut io::sink(), progress);
         }),

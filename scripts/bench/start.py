@@ -24,7 +24,7 @@ def measure(gpuprobe, attach, stacks):
     words = [gpuprobe, "--memleak", "--stacks", stacks, *how, "--interval", "24h", "--", WORKLOAD, "-c", "exit"]
     begun = time.monotonic()
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
-        took = [time.monotonic() - begun for line in run.stderr if "attached to" in line]
+        took = [time.monotonic() - begun for line in run.stderr if "attached" in line]
     if run.returncode or not took:
         sys.exit(f"{gpuprobe} attached to nothing")
     return 1000 * took[0]

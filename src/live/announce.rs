@@ -11,24 +11,28 @@ const MAX_LINES: usize = 4;
 /// The libraries announced so far.
 #[derive(Debug, Default)]
 pub(super) struct Announced {
+    verbose: bool,
     libraries: usize,
     lines_left: usize,
     late: usize,
+    is_first: bool,
 }
 
 impl Announced {
     /// Prints the target and the libraries attached by now.
     pub(super) fn begin(config: &TraceConfig, tracer: &Tracer) -> Self {
         let target = describe(config);
-        let kind = tracer.probe.kind;
         let waits = tracer.libraries == 0;
-        let what = match config.modes.activity {
-            _ if config.traces_only_gpus() => "its GPUs".to_owned(),
-            true => format!("its GPUs, {}", attached(tracer)),
-            false => attached(tracer),
+        let verbose = config.view.verbose;
+        let what = match (waits, verbose) {
+            _ if config.traces_only_gpus() => String::new(),
+            (true, _) => ": waiting for CUDA".to_owned(),
+            (false, true) => format!(": {} ({})", attached(tracer), tracer.probe.kind),
+            (false, false) => String::new(),
         };
-        say(format_args!("tracing {target}: {what} ({kind})"));
+        say(format_args!("tracing {target}{what}"));
         Self {
+            verbose,
             libraries: tracer.libraries,
             lines_left: if waits && !config.traces_only_gpus() {
                 MAX_LINES
@@ -36,6 +40,7 @@ impl Announced {
                 0
             },
             late: 0,
+            is_first: true,
         }
     }
 
@@ -61,7 +66,12 @@ impl Announced {
         if self.lines_left > 0 && tracer.libraries > self.libraries {
             self.libraries = tracer.libraries;
             self.lines_left -= 1;
-            say(format_args!("attached to {}", attached(tracer)));
+            match self.verbose {
+                true => say(format_args!("attached to {}", attached(tracer))),
+                false if self.is_first => say("attached: CUDA is loaded"),
+                false => {}
+            }
+            self.is_first = false;
         }
     }
 }
@@ -88,7 +98,6 @@ pub(super) fn describe(config: &TraceConfig) -> String {
 fn attached(tracer: &Tracer) -> String {
     let (libraries, functions) = (tracer.libraries, tracer.functions);
     match libraries {
-        0 => "waiting for CUDA".to_owned(),
         1 => format!("{functions} functions in 1 CUDA library"),
         _ => format!("{functions} functions in {libraries} CUDA libraries"),
     }

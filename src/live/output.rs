@@ -29,6 +29,7 @@ pub(super) struct Output {
     screen: Option<Screen>,
     color: ColorOption,
     full_names: bool,
+    verbose: bool,
     /// The losses printed on standard error, if the format has no place for them.
     lost_said: Option<Lost>,
     /// Nobody reads what is written any more.
@@ -79,6 +80,7 @@ impl Output {
             screen: redraws.then(Screen::default),
             color: config.color,
             full_names: config.view.full_names,
+            verbose: config.view.verbose,
             lost_said: (config.format == ReportFormat::Csv).then(Lost::default),
             is_closed: false,
         })
@@ -137,7 +139,10 @@ impl Output {
         let Some(writer) = self.writer.as_mut().filter(|_| !self.is_closed) else {
             return Ok(());
         };
-        writer.lay_out(Layout::of(self.stream, self.color, self.full_names));
+        writer.lay_out(Layout {
+            verbose: self.verbose,
+            ..Layout::of(self.stream, self.color, self.full_names)
+        });
         let out = &mut self.destination;
         // EIO is the permanent result of writes to a closed terminal.
         let hung_up =

@@ -136,7 +136,7 @@ fn root_a_process_without_cuda_is_waited_for() {
     gpuprobe.next_report().assert_totals(Totals::default());
     load_and_see(&mut gpuprobe, &mut workload, &standin().runtime()).assert_nothing_lost();
     let said = gpuprobe.said();
-    let waits = |line: &&String| line.contains(": waiting for CUDA (");
+    let waits = |line: &&String| line.contains(": waiting for CUDA");
     assert_eq!(said.iter().filter(waits).count(), 1, "{said:#?}");
 }
 

@@ -89,14 +89,16 @@ fn root_waiting_for_cuda_and_attached_libraries_are_reported() {
         let copy = OwnCopy::new();
         let program = copy.standin().program_text(backend);
         let script = script.replace("RUNTIME", &copy.standin().runtime());
-        let mut gpuprobe = Setup::command_without_stacks([&*program, "-c", &script]).spawn();
+        let mut gpuprobe = Setup::command_without_stacks([&*program, "-c", &script])
+            .args(["-v"])
+            .spawn();
         assert_eq!(gpuprobe.exit_code(), status);
         let said = gpuprobe.said();
         let first = format!("gpuprobe: tracing {program}: {begins}");
         assert!(said[0].starts_with(&first), "{said:#?}");
         said[1..].to_vec()
     };
-    let waits = "waiting for CUDA (";
+    let waits = "waiting for CUDA";
     let said = told(Backend::Shared, "alloc 4096; exit", waits, 0);
     // Usually one line, but the second library may be loaded a while after the first.
     assert!((1..=2).contains(&said.len()), "{said:#?}");

@@ -34,6 +34,8 @@ pub struct Layout {
     pub colored: bool,
     /// Whether names of kernels are whole.
     pub full_names: bool,
+    /// Whether what is unremarkable is shown.
+    pub verbose: bool,
 }
 
 /// Columns of the narrowest and of the widest line on a terminal.
@@ -51,6 +53,7 @@ impl Layout {
             columns: columns.filter(|_| !full_names),
             colored: color.paints(is_terminal),
             full_names,
+            verbose: false,
         }
     }
 }

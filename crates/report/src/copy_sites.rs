@@ -221,8 +221,8 @@ mod tests {
         assert_eq!(
             told.collect::<Vec<_>>(),
             [
-                ("load", 0, None),
-                ("_local_scalar_dense_cuda", 10, Some(READS))
+                ("step > load", 0, None),
+                ("step > _local_scalar_dense_cuda", 10, Some(READS))
             ]
         );
         assert_eq!(omitted, 0);

@@ -37,7 +37,7 @@ pub struct Explain {
     /// Live GPU memory by library or program, over all processes.
     pub owners: Vec<OwnerReport>,
     /// The processes, for people, each with what is printed before its verdicts:
-    /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
+    /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB in use; call sites account for 5.70 GiB`.
     #[serde(skip)]
     pub processes: Vec<(u32, String)>,
 }
@@ -65,6 +65,9 @@ pub struct VerdictReport {
     pub label: Option<String>,
     /// The library or program whose memory it is.
     pub owner: Option<String>,
+    /// The call site, if it leaks.
+    #[serde(skip)]
+    pub leak: Option<Box<SiteReport>>,
     /// The site has a hundredth of the process's memory at most.
     #[serde(skip)]
     pub is_little: bool,
@@ -114,6 +117,7 @@ fn say(process: &ProcessReport, verdict: Verdict, bytes: u64, evidence: String) 
         tensors_of_device: None,
         label: None,
         owner: None,
+        leak: None,
         is_little: false,
         bytes,
         allocations: 0,
@@ -216,7 +220,7 @@ impl Explain {
     }
 }
 
-/// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
+/// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB in use; call sites account for 5.70 GiB`.
 fn title(process: &ProcessReport, memleak: &Memleak) -> String {
     let mut title = format!("PID {} {}", process.who.pid, process.who.program());
     if let Some(user) = &process.who.user {
@@ -232,7 +236,7 @@ fn title(process: &ProcessReport, memleak: &Memleak) -> String {
     let live = size(process.live.gpu.bytes);
     title += &match process.nvml {
         Some(nvml) => format!(
-            ": {} used, of it {live} explained by call sites",
+            ": {} in use; call sites account for {live}",
             size(nvml.used_bytes)
         ),
         None if process.exited => format!(": ended, {live} never freed"),
@@ -241,10 +245,10 @@ fn title(process: &ProcessReport, memleak: &Memleak) -> String {
     title
 }
 
-/// `58s`; of less than a second, `0.100s`.
+/// `58s`; of less than a second, `64 ms`.
 fn seconds(ns: u64) -> String {
     match ns {
-        0..1_000_000_000 => format!("{:.3}s", ns as f64 / 1e9),
+        0..1_000_000_000 => format!("{} ms", ns / 1_000_000),
         _ => age(ns),
     }
 }
@@ -580,7 +584,7 @@ fn judged_site(
     );
     let (stay, span) = (plural(found.blocks, thing), seconds(found.span_ns));
     let usual = found.usual_age_ns.map(seconds);
-    let usual = usual.map_or(String::new(), |age| format!(", nearly all within {age}"));
+    let usual = usual.map_or(String::new(), |age| format!(", most within {age}"));
     let frees = found.frees;
     let said = match found.verdict {
         _ if verdict == Verdict::NeverFreed => {
@@ -602,8 +606,12 @@ fn judged_site(
             let each = found.blocks as f64 / f64::from(found.cycles.max(1));
             format!("{stay} more after {cycles}, {each:.1} each")
         }
-        Verdict::Growing if frees == 0 => format!("{stay} live, none freed in {span}"),
-        Verdict::Growing => format!("{stay} stay; {frees} at the same place were freed{usual}"),
+        Verdict::Growing if frees == 0 => {
+            format!("{stay} are still alive, none was freed in {span}")
+        }
+        Verdict::Growing => {
+            format!("{stay} are still alive; {frees} others from this line were freed{usual}")
+        }
         _ => String::new(),
     };
     let mut evidence = vec![said];
@@ -616,7 +624,10 @@ fn judged_site(
         let free = free_bytes(process, memleak).filter(|_| found.is_leak() && rate > 0.0);
         evidence.extend(free.map(|free| {
             let left = seconds((free as f64 / rate * 1e9) as u64);
-            format!("the GPU's free {} last {left} at this rate", size(free))
+            format!(
+                "at this rate the GPU's free {} run out in {left}",
+                size(free)
+            )
         }));
     }
     if verdict == Verdict::TooEarly {
@@ -624,6 +635,7 @@ fn judged_site(
     }
     Some(VerdictReport {
         confidence: found.sureness(),
+        leak: (found.severity() == Severity::Leak).then(|| Box::new(site.clone())),
         is_little: live.bytes.saturating_mul(LARGE_SHARE) <= process.live.all().bytes,
         site: Some(site.id),
         tensors_of_device: device,

@@ -414,7 +414,7 @@ const WORKSPACES: [&str; 2] = [
 
 const ONCE: &str = "allocated once by a library";
 const VARIABLE: &str = "of variables of modules";
-const POOL: &str = "in pools of frameworks, whose tensors are judged where these are told";
+const POOL: &str = "in framework pools (ignored; their tensors are checked instead)";
 
 /// Part of the names of functions of PyTorch that keep pinned memory for reuse.
 const PINNED_CACHE: &str = "CachingHostAllocator";

@@ -5,6 +5,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::iter;
 
 use crate::fold::{FrameOrigin, is_interpreters, is_python, place};
 use crate::names;
@@ -14,22 +15,82 @@ use gpuprobe_stacks::allocators::{down_to_start, is_inner};
 use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::{CodeRole, role, stem};
 
-/// Limit on the callers appended to a label to make it unique.
+/// Limit on the callers that a label begins with to make it unique.
 const MAX_CALLERS: usize = 4;
+/// Frames of a path in a label: the line that users look for is that of the helper, or of its caller, or of the
+/// caller's.
+const PATH: usize = 3;
 
-/// The label of a call stack, innermost frame first: in a Python program the user's innermost line,
-/// else the program's frame and the library that it called, as `via libcufft`. If only library
-/// Python has called native code of a framework, the library line. `None` without frames.
+/// The label of a call stack, innermost frame first: in a Python program the user's innermost lines, the outer one
+/// first; else the program's frames and the library that they called, as `via libcufft`. If only library Python has
+/// called native code of a framework, the library line. `None` without frames.
 pub fn label(frames: &[Frame]) -> Option<String> {
     let index = user_frame(frames)?;
-    let label = described(&frames[index]);
-    let is_called =
-        |frame: &&Frame| rank(frame) < Rank::Inner && frame.module != frames[index].module;
+    let labelled = &frames[index];
+    let mut path: Vec<String> = Vec::new();
+    for frame in callers_alike(frames, index) {
+        let described = described(frame);
+        if path.last() != Some(&described) {
+            path.push(described);
+        }
+        if path.len() == PATH {
+            break;
+        }
+    }
+    path.reverse();
+    let module = path[0]
+        .split_once(": ")
+        .map(|(module, _)| format!("{module}: "));
+    let module = module.unwrap_or_default();
+    let inner = path[1..]
+        .iter()
+        .map(|frame| frame.strip_prefix(&*module).unwrap_or(frame));
+    let mut label = iter::once(&*path[0])
+        .chain(inner)
+        .collect::<Vec<_>>()
+        .join(" > ");
+    let is_called = |frame: &&Frame| rank(frame) < Rank::Inner && frame.module != labelled.module;
     let called = frames[..index].iter().rev().find(is_called);
-    Some(match called.filter(|_| !is_python(&frames[index])) {
-        Some(called) => format!("{label} via {}", stem(file_name(&called.module))),
-        None => label,
-    })
+    if let Some(called) = called.filter(|_| !is_python(labelled)) {
+        label += &format!(" via {}", stem(file_name(&called.module)));
+    }
+    Some(label)
+}
+
+/// The labelled frame, and the callers of it that are as much the user's.
+fn callers_alike(frames: &[Frame], index: usize) -> impl Iterator<Item = &Frame> {
+    let labelled = &frames[index];
+    let (of, ranked) = (FrameOrigin::of(labelled), rank(labelled));
+    let is_alike = move |frame: &&Frame| match of {
+        FrameOrigin::User => FrameOrigin::of(frame) == of,
+        FrameOrigin::Native if ranked == Rank::Line => rank(frame) == ranked,
+        FrameOrigin::Native if ranked == Rank::Named => {
+            rank(frame) == ranked && frame.module == labelled.module
+        }
+        _ => false,
+    };
+    let shown = down_to_start(frames, |frame| &frame.function).max(index + 1);
+    let callers = frames[index + 1..shown].iter().filter(is_alike);
+    iter::once(labelled).chain(callers)
+}
+
+/// A label without the lines of callees: `train.py:88 step > allocate`.
+pub fn shortened(label: &str) -> String {
+    let mut parts = label.split(" > ");
+    let outer = parts.next().unwrap_or(label);
+    let is_line = |place: &str| {
+        let line = place.rsplit_once(':').map_or("", |(_, line)| line);
+        line.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let name = |part: &str| match part.split_once(' ') {
+        Some((place, name)) if is_line(place) => name.to_owned(),
+        _ => part.to_owned(),
+    };
+    let inner = parts.map(name);
+    iter::once(outer.to_owned())
+        .chain(inner)
+        .collect::<Vec<_>>()
+        .join(" > ")
 }
 
 /// File and line in the label of a call stack, if it has both.
@@ -38,8 +99,8 @@ pub(crate) fn line(frames: &[Frame]) -> Option<(&str, u32)> {
     frame.file.as_deref().zip(frame.line)
 }
 
-/// Labels of several call stacks, each with the function called there. Different stacks have
-/// different labels: as many callers are appended as that takes.
+/// Labels of several call stacks, each with the function called there. Different stacks have different labels: where
+/// their innermost lines are the same, they begin with as many callers as that takes.
 pub fn labels<'a>(sites: impl IntoIterator<Item = (&'a [Frame], &'a str)>) -> Vec<String> {
     let sites: Vec<_> = sites.into_iter().collect();
     let name = |(frames, api): &(&[Frame], &str)| label(frames).unwrap_or_else(|| (*api).into());
@@ -55,7 +116,7 @@ pub fn labels<'a>(sites: impl IntoIterator<Item = (&'a [Frame], &'a str)>) -> Ve
     }
     for _ in 0..MAX_CALLERS {
         for group in alike(&labels) {
-            append_callers(&group, &sites, &mut labels);
+            add_callers(&group, &sites, &mut labels);
         }
     }
     for index in alike(&labels).into_iter().flatten() {
@@ -116,38 +177,40 @@ fn are_equal<T: PartialEq>(mut all: impl Iterator<Item = T>) -> bool {
     all.all(|other| Some(other) == first)
 }
 
-/// Appends to each label of a group of equal ones the nearest caller that not all of them share.
-fn append_callers(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
+/// Adds to each label of a group of equal ones the nearest caller, or else callee, that not all of them share.
+fn add_callers(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
     let stacks = group.iter().map(|&index| beside_label(sites[index].0));
     let stacks: Vec<_> = stacks.collect();
     let deepest = stacks.iter().map(Vec::len).max().unwrap_or(0);
     let at = |depth: usize| stacks.iter().map(move |stack| stack.get(depth));
-    let text = |caller: Option<&(char, &Frame)>| {
-        caller.map(|(sign, frame)| format!(" {sign} {}", described(frame)))
-    };
+    let text = |other: Option<&(bool, &Frame)>| other.map(|(_, frame)| described(frame));
     // Callers that an earlier round has appended are shared by the whole group. Equal frames are
     // described alike, and most are equal.
     let differs = |&depth: &usize| !are_equal(at(depth)) && !are_equal(at(depth).map(text));
     if let Some(depth) = (0..deepest).find(differs) {
-        for (&index, caller) in group.iter().zip(at(depth).map(text)) {
-            labels[index] += &caller.unwrap_or_default();
+        for (&index, other) in group.iter().zip(at(depth)) {
+            let label = &labels[index];
+            labels[index] = match other {
+                Some((true, caller)) => format!("{} > ... > {label}", described(caller)),
+                Some((false, callee)) => format!("{label} > {}", described(callee)),
+                None => continue,
+            };
         }
     }
 }
 
-/// Frames that distinguish a stack from others with the same labelled frame, in the order in which
-/// they are appended: its callers in the program (`<`), then its callees (`>`). For a labelled
-/// Python frame, the user's lines come before library lines, these before native code, and the
-/// interpreter last.
-fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
+/// Frames that distinguish a stack from others with the same label, in the order in which they are added, and whether
+/// they are callers: its callers in the program, then its callees. For a labelled Python frame, the user's lines come
+/// before library lines, these before native code, and the interpreter last.
+fn beside_label(frames: &[Frame]) -> Vec<(bool, &Frame)> {
     let shown = down_to_start(frames, |frame| &frame.function);
     let Some(labelled) = user_frame(frames) else {
         return Vec::new();
     };
     let outside = frames.get(labelled + 1..shown).unwrap_or_default();
-    let outside = outside.iter().map(|frame| ('<', frame));
-    let inside = frames[..labelled].iter().rev().map(|frame| ('>', frame));
-    let is_there = |(_, frame): &(char, &Frame)| FrameOrigin::of(frame) != FrameOrigin::Marker;
+    let outside = outside.iter().map(|frame| (true, frame));
+    let inside = frames[..labelled].iter().rev().map(|frame| (false, frame));
+    let is_there = |(_, frame): &(bool, &Frame)| FrameOrigin::of(frame) != FrameOrigin::Marker;
     let mut all: Vec<_> = outside.chain(inside).filter(is_there).collect();
     if is_python(&frames[labelled]) {
         all.sort_by_key(|(_, frame)| match FrameOrigin::of(frame) {
@@ -225,12 +288,24 @@ fn is_framework(frame: &Frame) -> bool {
     is_python(frame) || is_interpreters(frame) || is_framework_code(&frame.module)
 }
 
+/// A Python function's qualified name without what CPython adds for functions in functions:
+/// `Model.__init__.<locals>.<listcomp>` is `Model.__init__`.
+fn python_name(qualified: &str) -> String {
+    let comprehensions = ["<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"];
+    let parts = qualified.split('.');
+    let shown = parts.filter(|part| *part != "<locals>" && !comprehensions.contains(part));
+    match shown.collect::<Vec<_>>().join(".") {
+        empty if empty.is_empty() => qualified.to_owned(),
+        name => name,
+    }
+}
+
 /// A frame as `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.
 fn described(frame: &Frame) -> String {
     if is_python(frame) {
         let file = frame.file.as_deref();
         let place = file.map_or(String::new(), |file| place(file, frame.line) + " ");
-        return place + &frame.function;
+        return place + &python_name(&frame.function);
     }
     let function = names::simplify(&frame.function);
     if let Some(file) = &frame.file {

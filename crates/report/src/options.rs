@@ -210,6 +210,10 @@ pub struct View {
     #[arg(long)]
     pub full_names: bool,
 
+    /// Show more in text: bytes, what is unremarkable, what is probed.
+    #[arg(short, long)]
+    pub verbose: bool,
+
     /// Show everything about call site N, or TN for one of tensors, in text.
     #[arg(long, value_name = "N")]
     pub site: Option<SiteNumber>,

@@ -48,7 +48,7 @@ pub struct Who {
 }
 
 /// Characters of a command that are shown.
-const MAX_COMMAND: usize = 40;
+const MAX_COMMAND: usize = 200;
 
 impl Who {
     /// A process of this id, user and comm.
@@ -310,7 +310,7 @@ mod tests {
         );
         assert_eq!(program("python3 -u /srv/a.py"), "python3 -u a.py");
         assert_eq!(program("./app"), "app");
-        let long = format!("./app {}", "x".repeat(80));
+        let long = format!("./app {}", "x".repeat(MAX_COMMAND));
         assert_eq!(program(&long), "app ...");
         assert_eq!(
             Who {

@@ -158,7 +158,10 @@ fn write(config: &ReportConfig, file: &File, gate: Option<&GateReport>) -> Resul
     let path = config.output.as_deref();
     let path = path.filter(|path| !files::is_stdout(path));
     let stream = path.is_none().then_some(StandardStream::Stdout);
-    let layout = Layout::of(stream, config.color, config.view.full_names);
+    let layout = Layout {
+        verbose: config.view.verbose,
+        ..Layout::of(stream, config.color, config.view.full_names)
+    };
     to_output(path, layout.colored, |out| {
         let mut answers = Answers {
             config,

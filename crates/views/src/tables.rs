@@ -21,6 +21,8 @@ pub(crate) enum Cell<'a> {
     Text(Cow<'a, str>),
     /// Name of a kernel, which text simplifies.
     Kernel(&'a str),
+    /// A call path, of which text leaves out lines of callees before it cuts functions.
+    Path(&'a str),
     /// Name of an exported function, which text has without its version.
     Function(&'a str),
     /// A number as text has it, with what belongs to it.
@@ -64,10 +66,10 @@ fn some<T>(value: Option<T>, cell: fn(T) -> Cell<'static>) -> Cell<'static> {
 impl Cell<'_> {
     /// Whether text aligns it left, as words.
     pub(crate) fn is_words(&self) -> bool {
-        use Cell::{Bar, Function, Kernel, Shape, Text, Verdict};
+        use Cell::{Bar, Function, Kernel, Path, Shape, Text, Verdict};
         matches!(
             self,
-            Text(_) | Kernel(_) | Function(_) | Verdict(_) | Bar(_) | Shape(_)
+            Text(_) | Kernel(_) | Path(_) | Function(_) | Verdict(_) | Bar(_) | Shape(_)
         )
     }
 
@@ -76,7 +78,7 @@ impl Cell<'_> {
         match self {
             Self::Rare(0) => String::new(),
             Self::Text(text) => printable(text),
-            Self::Kernel(name) => printable(name),
+            Self::Kernel(name) | Self::Path(name) => printable(name),
             Self::Function(name) => printable(without_version(name)),
             Self::Bytes(bytes) => size(*bytes),
             Self::Change(bytes) => signed_size(*bytes),
@@ -96,7 +98,7 @@ impl Cell<'_> {
         match self {
             Self::None => "".into(),
             Self::Text(text) => (&**text).into(),
-            Self::Kernel(name) | Self::Function(name) => (*name).into(),
+            Self::Kernel(name) | Self::Path(name) | Self::Function(name) => (*name).into(),
             Self::Words(words) => words.into(),
             Self::Verdict(verdict) => verdict.name().into(),
             Self::Count(number) | Self::Rare(number) | Self::Bytes(number) | Self::Ns(number) => {

@@ -127,30 +127,28 @@ impl Verdict {
     /// Recommended action for the user; empty if there is nothing to do.
     pub fn advice(self) -> &'static str {
         match self {
-            Self::GrowingPerCycle => "look for what a cycle creates and does not release",
+            Self::GrowingPerCycle => "find what each cycle creates and does not release",
             Self::Growing => {
-                "look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached"
+                "find what keeps these alive: a list, an unbounded cache, an undetached autograd graph"
             }
             Self::FreedLate => {
-                "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector"
+                "find what keeps some of these alive: a queue, an exception's traceback, a reference cycle not yet collected"
             }
             Self::HandlesLeft => {
-                "destroy each when its work is done, or make one and keep it: each takes memory that no call site has"
+                "destroy each when its work is done, or create one and reuse it: each takes memory that no call site shows"
             }
             Self::OutsideGrowing => {
-                "look for what is made at a steady pace and not destroyed: streams, contexts, modules, graphs, communicators"
+                "find what is created at a steady pace and never destroyed: streams, contexts, modules, graphs, communicators"
             }
             Self::Fragmentation => {
                 "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
             }
             Self::OutOfMemory => {
-                "see below who had the memory: free some of it, ask for less, or end what else is on the GPU"
+                "see below who held the memory: free some, request less, or end other programs on the GPU"
             }
-            Self::IdleContext => {
-                "end the process, or have it hide the GPU (CUDA_VISIBLE_DEVICES) before it calls CUDA"
-            }
-            Self::Outside => "start the program under gpuprobe to see where that came from",
-            Self::Shared => "what it uses is another process's: free it there",
+            Self::IdleContext => "end the process, or hide the GPU from it (CUDA_VISIBLE_DEVICES)",
+            Self::Outside => "start the program under gpuprobe to see where this came from",
+            Self::Shared => "this memory belongs to another process: free it there",
             _ => "",
         }
     }

@@ -1,8 +1,8 @@
 //! Patterns of names that are no leak: `--ignore` and suppression files.
 //!
-//! A pattern is a name in which `*` stands for anything and `?` for any character. It matches the owner, the
-//! label or the function of CUDA of a call site, or of any frame of its stack the function, the file of code
-//! or the source file, as a whole. A suppression file has one a line; what follows a `#` is the reason.
+//! A pattern is a name in which `*` stands for anything and `?` for any character. It matches the owner, the label, a
+//! part of the label (`cache.py:7 Cache.fill`) or the function of CUDA of a call site, or of any frame of its stack the
+//! function, the file of code or the source file, as a whole. A suppression file has one a line; what follows a `#` is the reason.
 
 use std::path::Path;
 
@@ -31,6 +31,7 @@ impl Pattern {
         let is = |text: &str| glob(&self.text, text);
         let names = [&leak.owner, &leak.label, &leak.full_label, &leak.api];
         names.into_iter().any(|name| is(name))
+            || leak.label.split(" > ").any(is)
             || leak.stack.iter().any(|frame| self.matches_frame(frame))
     }
 

@@ -26,7 +26,10 @@ fn the_label_is_the_first_user_frame() {
         frame("main", app, Some(("/src/main.c", 7))),
         frame("__libc_start_main", "/lib/libc.so.6", None),
     ];
-    assert_eq!(label(&stack).as_deref(), Some("pool.c:58 grow"));
+    assert_eq!(
+        label(&stack).as_deref(),
+        Some("main.c:7 main > pool.c:58 grow")
+    );
     assert_eq!(via(&stack, "cudaMalloc"), "cudaMalloc");
     assert_eq!(label(&stack[..2]).as_deref(), Some("librmm: allocate"));
     assert_eq!(label(&[]), None);
@@ -55,9 +58,12 @@ fn frames_of_libraries_without_lines_are_behind_the_programs() {
     for (called, expected) in [
         (
             vec![&plan, &user, &main],
-            "plans.cu:23 open_session via libcufft",
+            "plans.cu:23 main > plans.cu:23 open_session via libcufft",
         ),
-        (vec![&user, &main], "plans.cu:23 open_session via libcufft"),
+        (
+            vec![&user, &main],
+            "plans.cu:23 main > plans.cu:23 open_session via libcufft",
+        ),
         (vec![&plan, &session(None), &start], "libcufft: cufftPlan1d"),
         (
             vec![&session(None), &start],
@@ -174,12 +180,13 @@ fn python_functions_come_before_interpreter_functions() {
     assert_eq!(via(&stacks[0], "cudaMalloc"), "cudaMalloc");
     let sites = [0, 1].map(|index| (&stacks[index][..], "cudaMalloc"));
     let expected = [
-        "train.py allocate < train.py step",
-        "train.py allocate < train.py load",
+        "train.py step > train.py allocate",
+        "train.py load > train.py allocate",
     ];
     assert_eq!(labels(sites), expected);
     let sites = [1, 2].map(|index| (&stacks[index][..], "cudaMalloc"));
-    let expected = ["1", "2"].map(|eval| format!("train.py allocate > python3.12: eval_{eval}"));
+    let expected = ["1", "2"]
+        .map(|eval| format!("train.py load > train.py allocate > python3.12: eval_{eval}"));
     assert_eq!(labels(sites), expected);
 }
 
@@ -212,7 +219,10 @@ fn labels_differ_where_stacks_do() {
     let labels = labels(sites);
     let different: std::collections::HashSet<_> = labels.iter().collect();
     assert_eq!(different.len(), labels.len(), "{labels:?}");
-    assert_eq!(labels[2], "a.c:1 pool_allocate < app: tune");
+    assert_eq!(
+        labels[2],
+        "app: tune > ... > b.c:9 step > a.c:1 pool_allocate"
+    );
     assert_eq!(labels[4], "cudaMalloc");
     // Two places in one function, without line information.
     let mut other = frame("main", app, None);
@@ -226,4 +236,38 @@ fn labels_differ_where_stacks_do() {
         super::labels(sites),
         ["app: main > f @0x0", "app: main > f @0x40"]
     );
+}
+
+#[test]
+fn short_labels_have_one_line() {
+    for (label, expected) in [
+        (
+            "a.py:11 <module> > b.py:7 f > a.py:4 malloc",
+            "a.py:11 <module> > f > malloc",
+        ),
+        (
+            "a.c:1 main > a.c:2 open via libcufft > cudaMalloc",
+            "a.c:1 main > open via libcufft > cudaMalloc",
+        ),
+        ("app: main > load", "app: main > load"),
+        (
+            "a.py:3 f > libcublas: create",
+            "a.py:3 f > libcublas: create",
+        ),
+        ("cudaMalloc", "cudaMalloc"),
+    ] {
+        assert_eq!(shortened(label), expected);
+    }
+}
+
+#[test]
+fn python_names_are_short() {
+    for (qualified, expected) in [
+        ("Model.__init__.<locals>.<listcomp>", "Model.__init__"),
+        ("outer.<locals>.inner", "outer.inner"),
+        ("<listcomp>", "<listcomp>"),
+        ("<module>", "<module>"),
+    ] {
+        assert_eq!(python_name(qualified), expected);
+    }
 }

@@ -32,7 +32,7 @@ const LEAST_HEAD: usize = 6;
 
 /// Simplifies `names`, which are shown together, and cuts them to at most `columns`. Where different
 /// ones become equal, the second gets ` #2`, the next ` #3`. The names must be printable.
-pub fn fit(names: &[&str], columns: usize, simplify: fn(&str) -> String) -> Vec<String> {
+pub fn fit(names: &[&str], columns: usize, simplify: impl Fn(&str) -> String) -> Vec<String> {
     let mut shown: HashMap<&str, String> = HashMap::new();
     let mut taken = HashSet::new();
     let mut numbers: HashMap<String, usize> = HashMap::new();

@@ -123,8 +123,8 @@ impl<'a> SiteRow<'a> {
                 value("bytes", |r| Cell::Bytes(r.site.live.all().bytes)),
                 shown("HELD", 0, |r| r.held(false)),
                 shown("NEVER FREED", 0, |r| r.held(true)),
-                shown("%HELD", 1, |r| some(r.share(), Cell::Share)),
-                shown("", 8, |r| some(r.share(), Cell::Bar)),
+                shown("%HELD", 8, |r| some(r.share(), Cell::Share)),
+                shown("", 9, |r| some(r.share(), Cell::Bar)),
                 shown("CHANGE", 2, |r| some(r.change(), Cell::Change)),
                 shown("PEAK", 7, |r| peak(r.site.peak)),
                 both("allocations", "N", 3, |r| {
@@ -140,7 +140,7 @@ impl<'a> SiteRow<'a> {
                 value("operation", |r| operation(&r.site.api, &r.kinds(" and "))),
                 value("call_stack", |r| stack(&r.site.stack)),
                 value("pid", |r| Cell::Count(r.process.who.pid.into())),
-                shown("WHERE", 0, |r: &Self| text(&*r.site.label)).cut(36),
+                shown("WHERE", 0, |r: &Self| Cell::Path(&r.site.label)).cut(36),
                 shown("VIA", 6, |r: &Self| text(&*r.site.via)).cut(20),
             ]
         }
@@ -316,7 +316,10 @@ pub(crate) fn processes<'a>() -> &'a [Column<ProcessLine<'a>>] {
                 text(p.who.program() + ended)
             })
             .cut(12),
-            shown("TOP SITE", 0, |(p, _): &ProcessLine<'_>| text(top_site(p))).cut(14),
+            shown("TOP SITE", 0, |(p, _): &ProcessLine<'_>| {
+                Cell::Path(top_site(p))
+            })
+            .cut(14),
         ]
     }
 }

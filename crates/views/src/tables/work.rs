@@ -108,7 +108,7 @@ pub(crate) const COPY_SITES: &[Column<CopySiteReport>] = &[
     shown("HOST MEMORY", 2, |s| some(s.host_memory, text)),
     shown("WAIT", 1, |s| Cell::Rare(s.waits)),
     shown("TIME", 3, |s| Cell::Ns((s.seconds * 1e9) as u64)),
-    shown("WHERE", 0, |s: &CopySiteReport| text(&*s.label)).cut(20),
+    shown("WHERE", 0, |s: &CopySiteReport| Cell::Path(&s.label)).cut(20),
 ];
 
 /// Columns of calls, waits or ranges, whose name has this column.

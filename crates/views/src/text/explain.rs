@@ -5,10 +5,16 @@ use gpuprobe_os::color::Tone;
 
 use super::memory::write_owners;
 use super::page::Page;
+use super::stacks::{LISTING, lines};
+use gpuprobe_os::terminal::Layout;
+use gpuprobe_report::View;
 use gpuprobe_report::explain::{Explain, VerdictReport};
+use gpuprobe_report::memleak::SiteReport;
 use gpuprobe_report::verdict::{self, Severity};
 use gpuprobe_report::words::plural;
 
+/// Columns that a call stack is to the right of those in tables.
+const INDENT: usize = 4;
 /// Call sites of a severity that need no attention, and are named.
 const FINE: usize = 5;
 
@@ -36,8 +42,10 @@ pub(crate) fn write(explain: &Explain, page: &mut Page) {
             write_grade(of_grade, page);
         }
     }
-    page.line("");
-    write_owners(&explain.owners, page);
+    if page.layout.verbose || explain.owners.len() > 1 {
+        page.part();
+        write_owners(&explain.owners, page);
+    }
     write_watched(explain, page);
 }
 
@@ -82,9 +90,25 @@ fn write_one(one: &VerdictReport, page: &mut Page) {
     for part in one.evidence.iter().skip(1) {
         page.hanging("          ", part);
     }
+    if let Some(site) = &one.leak {
+        page.lines(&below(site, page.layout));
+    }
     if one.grade < Severity::Fine && !one.advice.is_empty() {
         page.hanging("          -> ", one.advice);
     }
+}
+
+/// The stack of a site, below its verdict.
+fn below(site: &SiteReport, layout: Layout) -> Vec<String> {
+    let columns = layout.columns.map(|columns| columns.saturating_sub(INDENT));
+    let lines = lines(
+        site,
+        &View::default(),
+        Layout { columns, ..layout },
+        LISTING,
+    );
+    let lines = lines.iter();
+    lines.map(|line| format!("{:INDENT$}{line}", "")).collect()
 }
 
 /// The word in front of a verdict, in ten columns.

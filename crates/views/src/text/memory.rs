@@ -3,7 +3,6 @@
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_os::color::Tone;
 
 use super::page::{Page, commas, counts};
 use super::sites::{SiteList, write_tensors};
@@ -25,7 +24,7 @@ const BAR: usize = 18;
 
 pub(super) fn write(memleak: &Memleak, is_final: bool, page: &mut Page) {
     if memleak.processes.is_empty() && !memleak.has_calls() {
-        return page.head("no memory call and no process that uses CUDA so far");
+        return page.head("no CUDA activity yet");
     }
     write_listed(memleak, is_final, page);
     let calls = memleak.calls.iter();
@@ -36,16 +35,25 @@ pub(super) fn write(memleak: &Memleak, is_final: bool, page: &mut Page) {
     }
     calls.push(plural(memleak.free_calls, "free"));
     calls.extend(counts(&[
-        (memleak.unknown_frees, "of memory from before attach"),
+        (memleak.unknown_frees, "of earlier allocations"),
         (memleak.failed_calls, "failed"),
     ]));
     page.line(format!("calls: {}", commas(calls)));
-    if is_final {
-        let (bytes, count) = (memleak.live.gpu.bytes, memleak.live.gpu.allocations);
-        let tone = if bytes == 0 { Tone::Good } else { Tone::Bad };
-        page.line(tone.paint(&format!("TOTAL LEAKED: {}", size(bytes))));
-        let leaked = format!("{bytes} bytes leaked from {count} cuda memory allocation(s)");
-        page.line(leaked);
+    if is_final && memleak.processes.len() > 1 {
+        let sums = [(false, "still held"), (true, "never freed")].map(|(exited, what)| {
+            let mut live = Total::default();
+            let all = memleak.processes.iter();
+            all.filter(|one| one.exited == exited)
+                .for_each(|one| live.merge(one.live.gpu));
+            (live, what)
+        });
+        let sums = sums.iter().filter(|(live, _)| live.allocations > 0);
+        let sums = commas(
+            sums.map(|(live, what)| format!("{what} {}", amount(live.bytes, live.allocations))),
+        );
+        if !sums.is_empty() {
+            page.line(format!("in all: {sums}"));
+        }
     }
 }
 
@@ -91,7 +99,7 @@ fn write_gpus(memleak: &Memleak, top: usize, page: &mut Page) {
 /// `GPU 0 H200  ███████████████░░░  118.00 GiB of 141.00 GiB used`.
 pub(crate) fn gpu_line(gpu: &GpuUsers<'_>) -> String {
     if gpu.index.is_none() {
-        return "GPU ? (nothing told which)".into();
+        return "GPU unknown".into();
     }
     let name = super::gpu(gpu.index, gpu.memory.map(|gpu| &*gpu.name));
     let memory = gpu.memory;
@@ -143,7 +151,9 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
         }
     }
     for name in &process.framework_pools {
-        page.line(format!("{name} has a pool: below is what made it grow"));
+        page.line(format!(
+            "{name} pools its memory: below is what made the pool grow"
+        ));
     }
     let kinds = process.kinds.largest_first();
     let sites = SiteList::new(process, view);
@@ -159,7 +169,10 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
     if view.allocations && memleak.options.group() != GroupBy::Thread {
         write_allocations(process, site, page);
     }
-    write_owners(&process.owners, page);
+    // With a single owner it is what the heading says.
+    if page.layout.verbose || process.owners.iter().filter(|one| one.bytes > 0).count() > 1 {
+        write_owners(&process.owners, page);
+    }
     let many = process.handles.iter().filter(|one| one.live >= MANY);
     many.take(MAX_OWNERS).for_each(|one| page.line(one.said()));
     let is_plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);

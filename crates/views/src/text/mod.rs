@@ -97,7 +97,7 @@ fn write(report: &Report, page: &mut Page) {
     for line in costs.flat_map(TracingCost::lines_with_pid) {
         page.line(line);
     }
-    if !report.lost.any() {
+    if page.layout.verbose && !report.lost.any() {
         page.note("lost: nothing");
     }
     write_lost(report, page);
@@ -120,7 +120,7 @@ pub(crate) fn write_lost(report: &Report, page: &mut Page) {
 
 /// `GPU 0 H200`.
 fn gpu(index: Option<u32>, name: Option<&str>) -> String {
-    let index = index.map_or("?".into(), |index| index.to_string());
+    let index = index.map_or("unknown".into(), |index| index.to_string());
     let name = name.map_or(String::new(), |name| format!(" {}", short_model(name)));
     format!("GPU {index}{name}")
 }

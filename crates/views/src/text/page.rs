@@ -29,7 +29,7 @@ impl Page {
         let layout = Layout {
             columns: Some(columns),
             colored: true,
-            full_names: false,
+            ..Layout::default()
         };
         Self {
             layout,

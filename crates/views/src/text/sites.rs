@@ -8,6 +8,7 @@ use super::page::{Page, commas};
 use super::stacks::{LISTING, lines};
 use crate::tables::memory::SiteRow;
 use gpuprobe_report::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
+use gpuprobe_report::verdict::Severity;
 use gpuprobe_report::words::{amount, percent, plural};
 use gpuprobe_report::{SiteNumber, View};
 
@@ -75,9 +76,13 @@ impl<'a> SiteList<'a> {
     pub(super) fn write(&self, top: usize, page: &mut Page) {
         let rows = self.rows(&self.sites[..self.sites.len().min(top)]);
         let (view, layout) = (self.view, page.layout);
-        page.detailed(SiteRow::columns(), &rows, |row| match view.shows_stacks() {
-            true => lines(row.site, view, layout, LISTING - 1),
-            false => Vec::new(),
+        page.detailed(SiteRow::columns(), &rows, |row| {
+            let judgement = row.site.judgement.as_ref();
+            let leaks = judgement.is_some_and(|found| found.severity() == Severity::Leak);
+            match leaks || view.shows_stacks() {
+                true => lines(row.site, view, layout, LISTING - 1),
+                false => Vec::new(),
+            }
         });
     }
 
@@ -191,7 +196,7 @@ fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page) {
         (tensors.before_bytes, "allocated before gpuprobe attached"),
         (
             reserved.saturating_sub(tensors.segment_bytes),
-            "in segments from before: how full these are is not known",
+            "in segments created before attach (fill level unknown)",
         ),
     ];
     for (bytes, said) in parts.iter().filter(|(bytes, _)| *bytes > 0) {

@@ -4,9 +4,9 @@ use gpuprobe_os::color::Tone;
 use gpuprobe_os::terminal::Layout;
 
 use crate::tables::{Cell, Column};
-use gpuprobe_report::names;
 use gpuprobe_report::verdict::tone_of;
 use gpuprobe_report::words::columns_of;
+use gpuprobe_report::{label, names};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -25,16 +25,19 @@ struct Shown {
     cells: Vec<(String, Option<Tone>)>,
     /// Whether the cells are names of kernels.
     is_kernel: bool,
+    /// Whether they are call paths.
+    is_path: bool,
 }
 
 impl Shown {
     fn new<T>(column: &Column<T>, rows: &[T]) -> Option<Self> {
         let title = column.title?;
-        let (mut is_left, mut is_kernel) = (false, false);
+        let (mut is_left, mut is_kernel, mut is_path) = (false, false, false);
         let text = |row: &T| {
             let cell = (column.cell)(row);
             is_left |= cell.is_words();
             is_kernel |= matches!(cell, Cell::Kernel(_));
+            is_path |= matches!(cell, Cell::Path(_));
             let tone = match cell {
                 Cell::Verdict(verdict) => Some(tone_of(verdict)),
                 _ => None,
@@ -52,6 +55,7 @@ impl Shown {
             width: width.max(columns_of(title)),
             cells,
             is_kernel,
+            is_path,
         })
     }
 
@@ -123,9 +127,10 @@ fn fit(shown: &mut Vec<Shown>, room: usize, full_names: bool) {
         let width = (column.least() + spare).min(column.width);
         let width = width.saturating_sub(over).max(LEAST);
         let cells: Vec<_> = column.cells.iter().map(|(cell, _)| &**cell).collect();
-        let simplify = match column.is_kernel {
-            true => names::simplify,
-            false => str::to_owned,
+        let simplify = |cell: &str| match column.is_kernel {
+            true => names::simplify(cell),
+            false if column.is_path && columns_of(cell) > width => label::shortened(cell),
+            false => cell.to_owned(),
         };
         let short = names::fit(&cells, width, simplify);
         let longest = short.iter().map(|cell| columns_of(cell)).max();
