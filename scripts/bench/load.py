@@ -66,16 +66,12 @@ def anonymous_mb(pid):
 def said(text):
     """(allocations, live blocks, live bytes, losses) of the last report.
 
-    >>> said("calls: 5 cudaMalloc, 2 frees\\n9 bytes leaked from 3 cuda memory allocation(s)\\nlost: nothing")
-    (5, 3, 9, '')
+    >>> said('{"memleak": {"alloc_calls": 5, "live_allocations": 3, "live_bytes": 9}, "lost": {"tasks": 0, "memory": 2}}')
+    (5, 3, 9, '2 memory')
     """
-    calls = re.findall(r"^calls: .*?\b(\d+) cudaMalloc\b", text, re.MULTILINE)
-    leaked = re.findall(r"(\d+) bytes leaked from (\d+) cuda memory", text)
-    lost = re.findall(r"^.*\blost\b(?!: nothing).*$", text, re.MULTILINE | re.IGNORECASE)
-    if not calls or not leaked:
-        raise RuntimeError("gpuprobe's last report has no totals")
-    live_bytes, live = leaked[-1]
-    return int(calls[-1]), int(live), int(live_bytes), lost[-1] if lost else ""
+    report = json.loads(text.splitlines()[-1])
+    lost = ", ".join(f"{count} {what}" for what, count in report["lost"].items() if count)
+    return *(report["memleak"][name] for name in ("alloc_calls", "live_allocations", "live_bytes")), lost
 
 
 def numbers(reply):
@@ -124,7 +120,7 @@ class Run:
         every = PRINT_EVERY if self.scenario.prints else NEVER
         tracer = self.start(
             self.options.gpuprobe, "--memleak", "--stacks", self.options.stacks, "--interval", every,
-            "--pid", target.pid, "--output", reports,
+            "--pid", target.pid, "--format", "json", "--top", 10, "--output", reports,
             stderr=errors.open("w"), env=os.environ | {"GPUPROBE_LOG": "gpuprobe=debug"},
         )  # fmt: skip
         end = time.monotonic() + PATIENCE_S

@@ -20,6 +20,7 @@ use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::stack::NoSymbols;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::say;
+use gpuprobe_recording::log::LogReader;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
 use gpuprobe_report::about::{About, AnalysisTotals, AtPeak};
@@ -262,6 +263,8 @@ impl File {
             analysis: format!("{question:?}").to_lowercase(),
             from: self.filter.begin_ns().map(seconds),
             to: self.filter.end_ns().map(seconds),
+            ends_early: self.filter.end_ns().is_some(),
+            recorded: LogReader::recorded(&self.session),
             ..About::default()
         };
         if !question.is_about_memory() {
@@ -330,7 +333,13 @@ impl File {
             spans.activities(&state.activity);
             about.run_ns = spans.run_ns();
             let ledger = played.map(Played::ledger);
-            about.processes = Some(processes::rows(&report, ledger, &spans, &self.session));
+            about.processes = Some(processes::rows(
+                &report,
+                ledger,
+                &spans,
+                &self.session,
+                about.recorded,
+            ));
         }
         // A list of processes shows no more of memory.
         report.memleak = report.memleak.filter(|_| question != Analysis::Processes);

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -28,12 +28,15 @@ pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Opens `path` for writing and truncates it; creates it if it does not exist.
+/// Opens `path` for writing and truncates it; creates it if it does not exist. `-` is standard output.
 ///
 /// # Errors
 /// Returns the file system's error, `PermissionDenied` if another user has placed a link or a file there, or
 /// `AlreadyExists` if it is an SQLite database: a recording must not be lost to a mistake in file name completion.
 pub fn create(path: &Path) -> io::Result<File> {
+    if is_stdout(path) {
+        return io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    }
     as_user(invoker(), |user| overwrite(path, user)).map(|(file, _)| file)
 }
 

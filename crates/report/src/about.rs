@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::activity::BusyShares;
 use crate::clock_micros;
 use crate::memleak::Memleak;
+use gpuprobe_cuda::Modes;
 use gpuprobe_engine::activity::by_work::Spent;
 use gpuprobe_model::Total;
 use gpuprobe_recording::Session;
@@ -58,6 +59,12 @@ pub struct About {
     /// The time that is reported, as time of day.
     #[serde(skip)]
     pub time: Option<DateTime<FixedOffset>>,
+    /// Whether an end of the selected time was asked for.
+    #[serde(skip)]
+    pub ends_early: bool,
+    /// What a recording has; `None` of an export, which does not say.
+    #[serde(skip)]
+    pub recorded: Option<Modes>,
 }
 
 /// Memory that was live at the peak.
@@ -145,20 +152,20 @@ pub struct ProcessRow {
     pub uid: Option<u32>,
     /// Time from its first record to the end of its last, nanoseconds.
     pub run_ns: u64,
-    /// Peak of its GPU memory, bytes.
-    pub peak_bytes: u64,
+    /// Peak of its GPU memory, bytes; `None`, as the figures below, if that was not recorded.
+    pub peak_bytes: Option<u64>,
     /// Bytes of GPU memory never freed.
-    pub never_freed_bytes: u64,
+    pub never_freed_bytes: Option<u64>,
     /// Number of allocations never freed.
-    pub never_freed_allocations: u64,
+    pub never_freed_allocations: Option<u64>,
     /// Kernel runs, or kernel launches if the file has no GPU activity.
-    pub launches: u64,
+    pub launches: Option<u64>,
     /// Number of graph launches.
-    pub graph_launches: u64,
+    pub graph_launches: Option<u64>,
     /// Sum of the kernel durations on GPUs, nanoseconds; `None` if they were not measured.
     pub kernel_ns: Option<u64>,
     /// Copies that ran, or copy calls if the file has no GPU activity.
-    pub copies: u64,
+    pub copies: Option<u64>,
     /// Sum of the bytes copied.
-    pub copied_bytes: u64,
+    pub copied_bytes: Option<u64>,
 }

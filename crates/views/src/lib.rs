@@ -4,6 +4,7 @@
 //! May use: `report`, and `model`, `cuda` and `os`.
 //! Gives: [`ReportFormat::writer`]; a module for each other format.
 
+mod classic;
 pub(crate) mod csv;
 pub mod export;
 pub mod gate;
@@ -77,6 +78,8 @@ pub enum ReportFormat {
     Json,
     /// CSV: one row per live allocation, kernel, or direction of copies.
     Csv,
+    /// The text of the first gpuprobe.
+    Classic,
 }
 
 impl ReportFormat {
@@ -84,6 +87,7 @@ impl ReportFormat {
     pub fn writer(self, singles: bool) -> Box<dyn ReportWriter> {
         match self {
             Self::Text => Box::new(text::TextWriter::default()),
+            Self::Classic => Box::new(classic::Classic),
             Self::Json => Box::new(json::Json),
             Self::Csv => Box::new(csv::Csv {
                 singles,
@@ -95,7 +99,7 @@ impl ReportFormat {
     /// Default limit on the rows per thread: a screenful for text, no limit otherwise.
     pub fn default_top(self) -> Option<usize> {
         match self {
-            Self::Text => Some(10),
+            Self::Text | Self::Classic => Some(10),
             Self::Json | Self::Csv => None,
         }
     }

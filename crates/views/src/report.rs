@@ -279,6 +279,7 @@ impl Answers<'_> {
     fn table<T>(&mut self, columns: &[Column<T>], rows: &[T]) -> io::Result<()> {
         let is_tsv = self.config.format == AnalysisFormat::Tsv;
         let delimiter = if is_tsv { b'\t' } else { b',' };
+        let rows = &rows[..rows.len().min(self.config.top.unwrap_or(usize::MAX))];
         Rows::new(delimiter, self.out).table(true, &[], &[columns], rows)
     }
 }

@@ -101,7 +101,7 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "N|all", value_parser = parse_top, help_heading = "Output")]
     top: Option<usize>,
 
-    /// Format of the reports: text, json or csv.
+    /// Format of the reports: text, json, csv or classic.
     #[arg(
         long,
         value_enum,

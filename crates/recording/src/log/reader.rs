@@ -72,6 +72,12 @@ impl<'a> LogReader<'a> {
         Self::is_known(session) && modes(session).memleak
     }
 
+    /// Modes of the recorded run of `session`; `None` if it is no recording.
+    pub fn recorded(session: &Session) -> Option<Modes> {
+        let is_said = session.notes.contains_key("modes");
+        is_said.then(|| modes(session))
+    }
+
     /// Modes of the recorded run.
     pub fn modes(&self) -> Modes {
         modes(self.session)

@@ -12,7 +12,9 @@ use plotters::style::{FontStyle, register_font};
 use gpuprobe_analysis::chart::Chart;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::files;
+use gpuprobe_report::label::shortened;
 use gpuprobe_report::names;
+use gpuprobe_report::words::columns_of;
 
 use super::to_output;
 
@@ -178,7 +180,11 @@ fn legend<DB: DrawingBackend>(
     let (mark, row) = ((text * 0.9) as i32, (text * 1.7) as i32);
     let (mut x, mut y) = (mark, row / 2);
     for (label, colour, flat) in bands.chain(lines).chain(peak).chain(leaked) {
-        let label = names::cut(&printable(&label), LETTERS);
+        let label = printable(&label);
+        let label = match columns_of(&label) > LETTERS {
+            true => names::cut(&shortened(&label), LETTERS),
+            false => label,
+        };
         let wide = area.estimate_text_size(&label, &style)?.0.cast_signed() + 3 * mark;
         if x + wide > width.cast_signed() && x > mark {
             (x, y) = (mark, y + row);

@@ -153,20 +153,22 @@ pub(crate) const PROCESSES: &[Column<ProcessRow>] = &[
     both("comm", "PROCESS", 0, |p: &ProcessRow| known(&p.comm)).cut(12),
     both("uid", "UID", 2, |p| count(p.uid)),
     both("run_ns", "RUN TIME", 1, |p| Cell::Ns(p.run_ns)),
-    both("peak_bytes", "PEAK", 0, |p| Cell::Bytes(p.peak_bytes)),
+    both("peak_bytes", "PEAK", 0, |p| some(p.peak_bytes, Cell::Bytes)),
     both("never_freed_bytes", "NEVER FREED", 0, |p| {
-        Cell::Bytes(p.never_freed_bytes)
+        some(p.never_freed_bytes, Cell::Bytes)
     }),
     value("never_freed_allocations", |p| {
-        Cell::Count(p.never_freed_allocations)
+        some(p.never_freed_allocations, Cell::Count)
     }),
-    both("launches", "LAUNCHES", 0, |p| Cell::Count(p.launches)),
+    both("launches", "LAUNCHES", 0, |p| some(p.launches, Cell::Count)),
     both("graph_launches", "GRAPHS", 3, |p| {
-        Cell::Rare(p.graph_launches)
+        some(p.graph_launches, Cell::Rare)
     }),
     both("kernel_ns", "KERNEL TIME", 2, |p| {
         some(p.kernel_ns, Cell::Ns)
     }),
-    both("copies", "COPIES", 0, |p| Cell::Count(p.copies)),
-    both("copied_bytes", "COPIED", 2, |p| Cell::Bytes(p.copied_bytes)),
+    both("copies", "COPIES", 0, |p| some(p.copies, Cell::Count)),
+    both("copied_bytes", "COPIED", 2, |p| {
+        some(p.copied_bytes, Cell::Bytes)
+    }),
 ];

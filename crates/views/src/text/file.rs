@@ -16,7 +16,7 @@ use gpuprobe_analysis::Analysis;
 use gpuprobe_analysis::diff::{Diff, StackGrowth};
 use gpuprobe_report::about::{About, AnalysisTotals, Anomalies};
 use gpuprobe_report::memleak::Memleak;
-use gpuprobe_report::words::{plural, signed_size, time};
+use gpuprobe_report::words::{amount, plural, signed_size, time};
 use gpuprobe_report::work::{Work, WorkList, WorkSum, graph_launches, open_ranges};
 use gpuprobe_report::{Report, SortBy, View};
 
@@ -63,13 +63,25 @@ fn write_memory(report: &Report, has_host: bool, page: &mut Page) {
         return;
     };
     let totals = about.totals.unwrap_or_default();
-    headline(&about.analysis, about.time_ns, about.time, &totals, page);
+    let what = match about.time_ns {
+        Some(_) => "watermark",
+        None => at_end(about),
+    };
+    headline(what, about.time_ns, about.time, &totals, page);
     if let Some(host) = about.host.filter(|_| has_host) {
         write_totals("host memory: ", &host, page);
     }
     memory::write_listed(memleak, false, page);
     write_findings(about.findings.as_ref(), page);
     write_lost(report, page);
+}
+
+/// Memory that is live at the end, or where the range ends.
+fn at_end(about: &About) -> &'static str {
+    match about.ends_early {
+        true => "live at the end of the range",
+        false => "never freed",
+    }
 }
 
 fn headline(
@@ -79,18 +91,24 @@ fn headline(
     sums: &AnalysisTotals,
     page: &mut Page,
 ) {
-    let bytes = sums.total.bytes;
-    let allocations = plural(sums.total.allocations, "allocation");
-    let held = format!("{what}: {bytes} bytes ({}) in {allocations}", size(bytes));
-    let mut line = Tone::Heading.paint(&held);
+    let verbose = page.layout.verbose;
+    let held = amount(sums.total.bytes, sums.total.allocations);
+    let mut line = Tone::Heading.paint(&format!("{what}: {held}"));
     if let Some(time) = time_ns {
-        line += &format!(", {:.6} s after the first event", time as f64 / 1e9);
+        let digits = if verbose { 6 } else { 1 };
+        line += &format!(", {:.digits$} s after the first event", time as f64 / 1e9);
     }
     if let Some(time) = time.as_ref() {
-        line += &format!(", {}", rfc3339_micros(time));
+        line += ", at ";
+        line += &match verbose {
+            true => rfc3339_micros(time),
+            false => time.format("%H:%M:%S").to_string(),
+        };
     }
     page.line(line);
-    write_totals("", sums, page);
+    if verbose || sums.valid != sums.total {
+        write_totals("", sums, page);
+    }
 }
 
 fn write_totals(what: &str, totals: &AnalysisTotals, page: &mut Page) {
@@ -100,7 +118,7 @@ fn write_totals(what: &str, totals: &AnalysisTotals, page: &mut Page) {
         ("by the driver", totals.driver),
     ];
     let parts = parts.iter().filter(|(_, sum)| sum.allocations > 0);
-    let parts = parts.map(|(of, sum)| format!("{of} {} bytes in {}", sum.bytes, sum.allocations));
+    let parts = parts.map(|(of, sum)| format!("{of} {}", amount(sum.bytes, sum.allocations)));
     match commas(parts) {
         nothing if nothing.is_empty() => {}
         parts => page.line(format!("  {what}{parts}")),
@@ -130,6 +148,15 @@ fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page) {
     let all = Work::of_file(list, report);
     let sum = WorkSum::of(&all);
     let (count, sets) = (sum.count, sum.sets);
+    let recorded = report.about.as_ref().and_then(|about| about.recorded);
+    let missing = recorded.and_then(|modes| match list {
+        WorkList::Kernels if !modes.cudatrace && !modes.activity => Some("--cudatrace"),
+        WorkList::Copies if !modes.bandwidth_util && !modes.activity => Some("--bandwidth-util"),
+        _ => None,
+    });
+    if let Some(option) = missing {
+        return page.head(&format!("{name}: not recorded; {option} records them"));
+    }
     page.head(&match list {
         WorkList::Kernels => {
             let (launches, kernels) = (plural(count, "launch"), plural(all.len() as u64, "kernel"));
@@ -238,15 +265,13 @@ fn write_peak_and_leaks(report: &Report, about: &About, page: &mut Page) {
     let (Some(memleak), Some(findings)) = (&report.memleak, &about.findings) else {
         return page.line("no memory events");
     };
-    let seconds = about.last_ns.unwrap_or(0) as f64 / 1e9;
-    let events = findings.events;
-    page.line(format!("{events} memory events, {seconds:.3} s"));
+    page.line(plural(findings.events, "memory event"));
     if let Some(peak) = &about.watermark {
         headline("watermark", peak.time_ns, peak.time, &peak.totals, page);
         write_largest(&peak.memleak, page);
     }
     let totals = about.totals.unwrap_or_default();
-    headline("leakage", None, None, &totals, page);
+    headline(at_end(about), None, None, &totals, page);
     write_largest(memleak, page);
     for process in &memleak.processes {
         sites::write_tensors(process, &memleak.options.view, ON_PAGE, page);
