@@ -42,8 +42,12 @@ fn rows(report: &Value) -> Vec<(String, Value)> {
     ];
     let sites = report["bandwidth_util"]["sites"].as_array().unwrap();
     let row = |site: &Value| {
-        let label = site["label"].as_str().unwrap().to_owned();
-        (label, json!(keys.map(|key| site[key].clone())))
+        // Behind those that called it.
+        let label = site["label"].as_str().unwrap().rsplit(" > ").next();
+        (
+            label.unwrap().to_owned(),
+            json!(keys.map(|key| site[key].clone())),
+        )
     };
     let mut rows: Vec<_> = sites.iter().map(row).collect();
     rows.sort_by(|a, b| a.0.cmp(&b.0));

@@ -115,7 +115,11 @@ fn root_a_stripped_library_is_labelled_by_the_line_that_calls_it() {
     let line = 1 + lines
         .position(|line| line.contains("return plan_make"))
         .unwrap();
-    let label = format!("sessions.c:{line} open_session via plans");
+    let called = source
+        .lines()
+        .position(|line| line.trim() == "open_session();");
+    let main = 1 + called.unwrap();
+    let label = format!("sessions.c:{main} main > sessions.c:{line} open_session via plans");
     assert_eq!(site["label"], label);
     let held = ["live_bytes", "live_allocations"].map(|key| number(site, key));
     assert_eq!(held, [3 << 20, 3]);
