@@ -67,8 +67,7 @@ compile_all() {
     compile allocations_shared allocations.cu "${shared[@]}"
     compile allocations_static allocations.cu -arch=native -g -cudart static
     compile allocations_ptsz allocations.cu "${shared[@]}" -default-stream per-thread
-    compile fft_plans fft_plans.cu -arch=native -g -lcufft -Xlinker "-rpath,$runtime_dir"
-    compile objects objects.cu -arch=native -g -cudart static -lcuda
+    compile objects objects.cu -arch=native -g -cudart static -lcuda -lcublas -lcufft -Xlinker "-rpath,$runtime_dir"
     compile_cupti
     "$root/tests/standin/real.sh" "$work" "$runtime_dir" &
     compilers+=($!)

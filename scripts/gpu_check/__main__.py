@@ -25,7 +25,7 @@ from activity import check_same_as_nsys as check_activity_same_as_nsys
 from alone import check_alone
 from bench import Bench, summary
 from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
-from copies import check_copies_late, check_copies_started, check_throughput, check_unified
+from copies import check_copies_by_line, check_copies_late, check_copies_started, check_throughput, check_unified
 from cost import (
     CALLS,
     TRAINING_STEP,
@@ -36,7 +36,7 @@ from cost import (
     measure_step,
     measure_tools,
 )
-from explained import check_verdicts
+from explained import check_clean, check_planted
 from frameworks import (
     check_cupy_late,
     check_cupy_memory,
@@ -63,7 +63,7 @@ from kinds import (
     check_nvml,
     check_variables,
 )
-from objects import OBJECTS, check_constants, check_graph_memory, check_objects
+from objects import check_objects
 from plain import (
     check_everywhere,
     check_exit_status,
@@ -93,7 +93,7 @@ from recordings import (
     check_same_as_nsys,
     check_samples,
 )
-from stacks import check_plans, check_sanitizer, check_stacks_pytorch, check_stacks_sanitizer
+from stacks import check_sanitizer, check_stacks_pytorch, check_stacks_sanitizer
 from stress import STRESS, check_stress
 from tensors import check_tensors, check_tensors_ddp, check_tensors_late
 from workload import BUILDS as WORKLOADS
@@ -175,6 +175,7 @@ CHECKS = {
     "throughput, driver": (check_throughput, "workload"),
     "throughput, runtime": (check_throughput, "workload", "--api", "runtime"),
     "unified": (check_unified, "workload"),
+    "copies by line": (check_copies_by_line,),
     "PyTorch training, started": (check_torch_train_started,),
     "PyTorch training, late": (check_torch_train_late,),
     "JAX, started": (check_jax_started,),
@@ -189,7 +190,6 @@ CHECKS = {
     "recording, nsys reads it": (check_nsys_reads, "allocations_shared"),
     "stacks, compute-sanitizer": (check_stacks_sanitizer, "allocations_shared"),
     "stacks, PyTorch": (check_stacks_pytorch,),
-    "stacks, cuFFT": (check_plans,),
     "Python, PyTorch's history": (check_torch_history,),
     "Python, transformers": (check_user_lines, "torch,transformers", "train_libraries.py", "transformers"),
     "PyTorch, GPT-2 late": (check_gpt2_late,),
@@ -206,10 +206,9 @@ CHECKS = {
     "PyTorch out of memory": (check_out_of_memory,),
     "PyTorch out of memory, after training": (check_out_of_memory, "train", "churn=500"),
     "PyTorch out of memory, another process": (check_out_of_memory_beside,),
-    "verdicts": (check_verdicts,),
-    **{f"objects, {name}": (check_objects, name) for name in OBJECTS},
-    "objects, graphs": (check_graph_memory,),
-    "objects, constants": (check_constants,),
+    "verdicts, clean": (check_clean,),
+    "verdicts, planted": (check_planted,),
+    "objects": (check_objects,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
     "activity, shared": (check_activity, "workload"),

@@ -1,5 +1,6 @@
 """Checks on copies: of the workload, by its own counts and times."""
 
+from children import SLOW_SECONDS
 from expect_copies import compare_copies, compare_throughputs, row_at
 from workload import direction_of, numbers_of, start, trace
 
@@ -132,3 +133,19 @@ def check_unified(bench, build, *options):
             f"cudaMemcpyDefault, {name}",
             f"2 H2D, 2 D2H, 1 D2D, and 1 H2H by its kind, were reported as {found}",
         )
+
+
+def check_copies_by_line(bench):
+    """Results read one by one and copies from pageable memory get their advice; those from pinned memory none."""
+    if bench.is_missing("torch"):
+        return
+    tracer = bench.trace("--", *bench.script("torch_python.py", "copies"), modes=METER)
+    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
+    sites = tracer.finish()[1]["bandwidth_util"]["sites"]
+    for line, direction, *row, advice in tracer.truths()[-1]["copies"]:
+        place = f"torch_python.py:{line} "
+        found = [one for one in sites if one["label"].startswith(place) and one["direction"] == direction]
+        bench.equal(f"calls and bytes at {place}", [row], [[one["calls"], one["bytes"]] for one in found])
+        told = [one["advice"] for one in found]
+        right = told == [advice] if advice is None else len(told) == 1 and (told[0] or "").startswith(advice)
+        bench.equal(f"advice at {place}is {advice}, in {told}", True, right)

@@ -1,9 +1,7 @@
 """Checks on call stacks and leaks: against compute-sanitizer's, and through PyTorch to the interpreter."""
 
-import json
 import subprocess
 
-from children import SLOW_SECONDS
 from cost import find
 from expect_kinds import process_of
 from expect_stacks import frames_of, holes, leaked_bytes, of_program, order_of, sanitizer_leaks
@@ -53,25 +51,6 @@ def check_sanitizer(bench, build):
         bench.figure(bench.label, f"it cannot run here: {output[-200:]!r}: NOT CHECKED")
         return
     bench.equal("bytes that compute-sanitizer calls leaked", said, report["memleak"]["live_bytes"])
-
-
-def check_plans(bench):
-    """Plans of cuFFT, whose functions have no names, are at the program's lines that made them."""
-    tracer = bench.trace("--", bench.program("fft_plans"), "6")
-    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
-    truth = json.loads(tracer.out.all()[-1])
-    sites = sites_of(tracer.finish()[1])
-    for key, function, least in (
-        ("leak_line", "open_session", truth["bytes"]),
-        ("fine_line", "open_and_close_session", 0),
-    ):
-        label = f"fft_plans.cu:{truth[key]} {function} via libcufft"
-        held = sum(site["live_bytes"] for site in sites if site["label"].startswith(label))
-        # Beside its workspace, a plan has tables.
-        whole = held >= least and held % truth["sessions"] == 0 if least else held == 0
-        bench.equal(f"{held} bytes held by {label}", True, whole)
-    unnamed = [site["label"] for site in sites if site["label"].startswith("libcufft")]
-    bench.equal("labels without a line", [], unnamed)
 
 
 def check_stacks_sanitizer(bench, program):

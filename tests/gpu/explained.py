@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A program that goes on until a line comes on standard input, and leaks in a known way or not at all.
+"""A program that leaks in a known way or not at all, for some seconds or until a line comes on standard input.
 
-    python3 explained.py NAME
+    python3 explained.py NAME [SECONDS]
 
-When it has warmed up it prints a JSON line: its pid, and of a leak its function and line.
+When it has warmed up it prints a JSON line: its pid, and of a leak its file and line.
 
     training      a small transformer with AdamW, batches of several sizes
     transformers  Hugging Face's GPT-2
@@ -11,12 +11,25 @@ When it has warmed up it prints a JSON line: its pid, and of a leak its function
     ddp           DistributedDataParallel with NCCL, a group of one
     jax, cupy     arrays that are made and dropped
     lru           a cache that is full puts out its oldest tensor
+    pinned        batches in page-locked memory, which PyTorch caches
+    plans         Fourier transforms of lengths that come at random: PyTorch caches their plans
+    arena         chunks, each twice as large as the one before, until there is enough
+    async_pool    the training, with the allocator cudaMallocAsync
+    refused       more than there is, and then less
+    threads       threads that multiply matrices of their own
+    record_stream tensors that another stream uses
+    warm_up       buffers of all sizes, fewer and fewer as time goes on
+    one_off       weights, and nothing after them
 
+    step          a tensor in each step, 10 a second
     list          a list keeps the output of each step
     hook          a hook of an nn.Module keeps activations
     graphs        a CUDA graph is captured in each iteration, and kept
     cublas        each thread makes a cuBLAS handle with a workspace, and ends without destroying it
     nccl          NCCL communicators are made, used and dropped
+    beside        a tensor in each step, beside the cache that puts out its oldest
+    slow          a tensor in 2 s
+    pinned_kept   a page-locked block in each step
 """
 
 import collections
@@ -25,6 +38,7 @@ import glob
 import inspect
 import json
 import os
+import random
 import sys
 import tempfile
 import threading
@@ -36,11 +50,21 @@ WARM_UP_STEPS = 40
 
 stop = threading.Event()
 kept = []
+choose = random.Random(1)
 
 
-def read_stop():
-    sys.stdin.readline()
+def wait_for_end():
+    if len(sys.argv) > 2:
+        time.sleep(float(sys.argv[2]))
+    else:
+        sys.stdin.readline()
     stop.set()
+
+
+def buffer(size_bytes, **where):
+    import torch
+
+    return torch.empty(size_bytes, dtype=torch.uint8, **where or {"device": "cuda"})
 
 
 def torch_step():
@@ -136,14 +160,135 @@ def cupy():
 
 
 def lru():
-    import torch
-
     cache = collections.OrderedDict()
 
     def step(number):
-        cache[number] = torch.empty((1 + number % 3) * MIB, dtype=torch.uint8, device="cuda")
+        cache[number] = buffer((1 + number % 3) * MIB)
         if len(cache) > WARM_UP_STEPS // 2:
             cache.popitem(last=False)
+
+    return step
+
+
+def pinned():
+    kept.extend(buffer(mib * MIB, pin_memory=True) for mib in (33, 5))
+    return lambda number: buffer((1 + number % 7) * MIB, pin_memory=True).to("cuda", non_blocking=True)
+
+
+def plans():
+    import torch
+
+    return lambda number: torch.fft.fft(torch.ones(100_000 + choose.randrange(32), device="cuda"))
+
+
+def arena():
+    def step(number):
+        if number & (number - 1) == 0 and number < 1 << 9:
+            kept.append(buffer((number + 1) * MIB))
+
+    return step
+
+
+def async_pool():
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
+    return training()
+
+
+def refused():
+    import torch
+
+    def step(number):
+        try:
+            buffer(1 << 50 if number % 20 == 0 else 64 * MIB)
+        except torch.OutOfMemoryError:
+            buffer(32 * MIB)
+
+    return step
+
+
+def threads():
+    import torch
+
+    def work(size):
+        matrix = torch.ones((size, size), device="cuda")
+        (matrix @ matrix).sum().item()
+
+    def step(number):
+        workers = [threading.Thread(target=work, args=(256 * (1 + (number + i) % 4),)) for i in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    return step
+
+
+def record_stream():
+    import torch
+
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+
+    def step(number):
+        with torch.cuda.stream(side):
+            batch = buffer((1 + number % 5) * MIB).zero_()
+        main.wait_stream(side)
+        batch.record_stream(main)
+        batch.add_(1)
+
+    return step
+
+
+def warm_up():
+    def step(number):
+        if choose.random() < 0.99**number:
+            kept.append(buffer(choose.randrange(1, 8 * MIB)))
+        buffer(MIB)
+
+    return step
+
+
+def one_off():
+    kept.extend(buffer(choose.randrange(1, 8 * MIB)) for _ in range(100))
+    return lambda number: kept[number % 100].zero_()
+
+
+def keep_each_step():
+    import torch
+
+    def step(_):
+        kept.append(torch.empty(MIB, device="cuda"))  # the leak
+        time.sleep(0.1 - PAUSE_S)
+
+    return step
+
+
+def keep_beside_cache():
+    import torch
+
+    cache_step = lru()
+
+    def step(number):
+        cache_step(number)
+        kept.append(torch.empty(MIB, device="cuda"))  # the leak
+
+    return step
+
+
+def keep_seldom():
+    import torch
+
+    def step(number):
+        if number % 40 == 0:
+            kept.append(torch.empty(MIB, device="cuda"))  # the leak
+
+    return step
+
+
+def keep_pinned():
+    import torch
+
+    def step(_):
+        kept.append(torch.empty(MIB, dtype=torch.uint8, pin_memory=True))  # the leak
 
     return step
 
@@ -224,9 +369,17 @@ def nccl_communicators():
 
 
 CLEAN = {
-    one.__name__: one for one in (training, transformers, lightning, ddp, jax, cupy, lru)
+    one.__name__: one
+    for one in (
+        *(training, transformers, lightning, ddp, jax, cupy, lru),
+        *(pinned, plans, arena, async_pool, refused, threads, record_stream, warm_up, one_off),
+    )
 }
 LEAKS = {
+    "step": keep_each_step,
+    "beside": keep_beside_cache,
+    "slow": keep_seldom,
+    "pinned_kept": keep_pinned,
     "list": keep_outputs,
     "hook": keep_activations,
     "graphs": capture_graphs,
@@ -244,11 +397,11 @@ def planted(function):
 
 def say(leak):
     print(json.dumps({"step": "loop", "pid": os.getpid(), "leak": leak}), flush=True)
+    threading.Thread(target=wait_for_end, daemon=True).start()
 
 
 def main():
     name = sys.argv[1]
-    threading.Thread(target=read_stop, daemon=True).start()
     function = (CLEAN | LEAKS)[name]
     step = function()
     if step is None:

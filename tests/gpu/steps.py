@@ -19,6 +19,12 @@ def parse(text):
     return name, [int(number) for number in numbers.split(",") if number]
 
 
+def line_of(path, mark):
+    """The number of the line with this comment at its end."""
+    with open(path, encoding="utf-8") as source:
+        return next(number for number, text in enumerate(source, 1) if text.rstrip().endswith(f"# {mark}"))
+
+
 def run(table, truth):
     """Runs the steps. `table` has a function for each name, None for `wait`;
     `truth` returns what to print."""

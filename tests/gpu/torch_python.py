@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A PyTorch program that prints the lines that hold its memory.
+"""A PyTorch program that prints the lines that hold its memory, or that copy.
 
     python3 torch_python.py STEP ...
 
 It runs the steps in order. After each it prints one JSON line with each segment that the caching
 allocator holds: its bytes, and the Python frames that PyTorch's own history has of the call that got
-it, innermost first.
+it, innermost first; and the copies: line, direction, count, bytes, and the beginning of the advice.
 
     work      tensors from functions of many kinds, and a training step
+    copies    results that are read one by one, and batches from pageable and from pinned memory
     wait      print the line, then read a line from standard input
 """
 
@@ -23,6 +24,7 @@ MIB = 1 << 20
 ROUND = 2 * MIB
 
 kept = []
+copies = []
 
 
 def tensor(mib):
@@ -114,7 +116,24 @@ def run_work():
     torch.cuda.synchronize()
 
 
-STEPS = {"work": run_work, "wait": None}
+def run_copies(count=100):
+    results, batch = torch.ones(count, device="cuda"), torch.ones(MIB, dtype=torch.uint8)
+    pinned = batch.pin_memory()
+    for result in results:
+        result.item()  # read
+    for _ in range(count):
+        batch.to("cuda")  # sent
+    for _ in range(count):
+        pinned.to("cuda", non_blocking=True)  # sent pinned
+    for mark, direction, size, advice in (
+        ("read", "D2H", 4, "each waits for the GPU"),
+        ("sent", "H2D", MIB, "page-locked memory"),
+        ("sent pinned", "H2D", MIB, None),
+    ):
+        copies.append((steps.line_of(__file__, mark), direction, count, count * size, advice))
+
+
+STEPS = {"work": run_work, "copies": run_copies, "wait": None}
 
 
 def segments():
@@ -133,7 +152,7 @@ def segments():
 
 
 def truth():
-    return {"version": torch.__version__, "segments": segments() if kept else []}
+    return {"version": torch.__version__, "segments": segments() if kept else [], "copies": copies}
 
 
 if __name__ == "__main__":
