@@ -52,8 +52,15 @@ fn root_leaks_have_a_distinct_exit_status() {
         assert_eq!(status, expected, "{script}: {said:#?}");
         assert!(said[0].starts_with(first), "{script}: {said:#?}");
     }
-    let (status, said, _) = ending(LEAK, &["--fail-on", "leak=12KiB"]);
-    assert_eq!(status, 0, "{said:#?}");
+    for (rule, expected, applied) in [
+        ("leak=12KiB", 0, "(native: never freed)"),
+        ("growing", 0, "(native: growing)"),
+        ("never-freed", LEAKED, "(native: never freed)"),
+    ] {
+        let (status, said, _) = ending(LEAK, &["--fail-on", rule]);
+        assert_eq!(status, expected, "{rule}: {said:#?}");
+        assert!(said[0].ends_with(applied), "{rule}: {said:#?}");
+    }
 }
 
 #[test]

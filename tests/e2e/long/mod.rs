@@ -19,3 +19,4 @@ mod tensor_attach;
 mod tensor_losses;
 mod tensor_memory;
 mod top;
+mod verdicts;
