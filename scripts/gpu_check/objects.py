@@ -92,6 +92,10 @@ def check_kind(bench, name, answer):
     outside = [said for one in growth for said in one["evidence"]]
     if kind.grows:
         bench.equal(f"{place}is named beside growth, of {outside[:5]}", True, any(place in one for one in outside))
+    if name == "contexts":
+        primary = [said for one in verdicts_of(report, "context") for said in one["evidence"]]
+        told = any(one.startswith("primary context of GPU 0 made at objects.cu:") for one in primary)
+        bench.equal(f"the line of the primary context is told, in {primary}", True, told)
     if name == "graphs":
         bench.equal("bytes that graphs asked for", known, held_at(process, place, "graph"))
         reserved = any("graphs asked for" in one for one in outside)

@@ -51,6 +51,12 @@ fn root_a_command_is_explained_and_nothing_is_a_leak_at_once() {
     let evidence = one["evidence"].to_string();
     assert!(evidence.contains("1 tensor pin"), "{one}");
     assert!(verdicts(&report).all(|one| one["grade"] != "LEAK"));
+    let mut contexts = verdicts(&report).filter(|one| one["verdict"] == "context");
+    let primary = "primary context of GPU 0 made at workload";
+    assert!(
+        contexts.any(|one| one["evidence"].to_string().contains(primary)),
+        "{report}"
+    );
     let is_held = |one: &Value| one["bytes"] == 4 << 21 && one["allocations"] == 4;
     assert!(verdicts(&report).any(is_held), "{report}");
 }
