@@ -138,8 +138,15 @@ impl Explain {
             let mut found = judged_sites(process, memleak);
             found.extend(notes_on(report, memleak, process));
             for one in &mut found {
-                if !one.confidence.is_enough() {
+                if let Confidence::NotEnough(ns) = one.confidence {
                     (one.verdict, one.grade, one.advice) = (Verdict::TooEarly, Severity::Early, "");
+                    one.evidence[0] += &match process.exited {
+                        true => "; the process has ended".to_owned(),
+                        false => {
+                            let more = seconds(ns.next_multiple_of(1_000_000_000));
+                            format!("; a verdict needs about {more} more")
+                        }
+                    };
                 }
             }
             found.sort_by_key(|one| {
@@ -631,7 +638,9 @@ fn judged_site(
         }));
     }
     if verdict == Verdict::TooEarly {
-        evidence = vec![too_early(found, &held, &span, rate)];
+        let grows = rate.map(|rate| format!(", growing {} so far", per_second(rate)));
+        let grows = grows.unwrap_or_default();
+        evidence = vec![format!("{held}, seen for {span}{grows}")];
     }
     Some(VerdictReport {
         confidence: found.sureness(),
@@ -648,22 +657,6 @@ fn judged_site(
         grade: found.severity(),
         ..say(process, verdict, found.bytes, String::new())
     })
-}
-
-/// `60.00 MiB in 60 tensors: too early to say, seen for 6s; a verdict needs about 9s more`.
-fn too_early(found: &Judgement, held: &str, span: &str, rate: Option<f64>) -> String {
-    let grows = rate.map_or(String::new(), |rate| {
-        format!(", growing {} so far", per_second(rate))
-    });
-    let more = match found.confidence {
-        Confidence::NotEnough(_) if found.has_ended => "; the process has ended".to_owned(),
-        Confidence::NotEnough(ns) => {
-            let more = seconds(ns.next_multiple_of(1_000_000_000));
-            format!("; a verdict needs about {more} more")
-        }
-        _ => String::new(),
-    };
-    format!("{held}: too early to say, seen for {span}{grows}{more}")
 }
 
 /// Free bytes of the only GPU that the process uses, if NVML tells.

@@ -81,12 +81,7 @@ fn write_one(one: &VerdictReport, page: &mut Page) {
         }
         _ => String::new(),
     };
-    // The evidence on a site says so.
-    let unsure = match one.confidence {
-        unsure if !unsure.is_enough() && one.site.is_none() => format!(" ({unsure})"),
-        _ => String::new(),
-    };
-    page.hanging(&grade(one.grade), &format!("{place}{first}{unsure}"));
+    page.hanging(&grade(one.grade), &format!("{place}{first}"));
     for part in one.evidence.iter().skip(1) {
         page.hanging("          ", part);
     }
