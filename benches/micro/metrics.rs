@@ -153,7 +153,7 @@ impl Host {
             ..options(modes, None, true, self.now_ns)
         };
         let sources = ReportSources {
-            scope: Some(self.metrics.scope(&self.state.ledger)),
+            scope: Some(self.metrics.scope(&self.state)),
             ..ReportSources::of_file(None, &NoSymbols)
         };
         let report = build(&self.state, Lost::default(), &options, sources);

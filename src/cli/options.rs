@@ -50,7 +50,6 @@ const RULES: &[OptionRule] = &[
             "folded",
             "flamegraph",
             "pprof",
-            "group",
             "sort",
             "site",
             "allocations",
@@ -62,6 +61,13 @@ const RULES: &[OptionRule] = &[
         works: |given| given.memleak(),
         grade: UnusedOption::Error,
         why: "it is about memory, which is not traced; add --memleak",
+    },
+    OptionRule {
+        commands: &[TRACE, "record"],
+        options: &["group"],
+        works: |given| given.memleak() || given.has("bandwidth_util"),
+        grade: UnusedOption::Error,
+        why: "it is about memory and copies, which are not traced; add --memleak or --bandwidth-util",
     },
     OptionRule {
         commands: &[TRACE],
@@ -79,10 +85,20 @@ const RULES: &[OptionRule] = &[
     },
     OptionRule {
         commands: &["report"],
-        options: &["group", "depth", "full_stacks", "stacks_shown"],
+        options: STACKS,
         works: |given| given.lists_allocations() || given.has("diff") || given.profiles(),
         grade: UnusedOption::Error,
         why: "it is about call sites; add --analysis watermark or leakage, or --diff",
+    },
+    OptionRule {
+        commands: &["report"],
+        options: &["group"],
+        works: |given| {
+            let has_sites = given.lists_allocations() || given.is("analysis", "copies");
+            has_sites || given.has("diff") || given.profiles()
+        },
+        grade: UnusedOption::Error,
+        why: "it is about call sites; add --analysis watermark, leakage or copies, or --diff",
     },
     OptionRule {
         commands: &["report"],

@@ -547,13 +547,27 @@ fn launches_of_similar_kernels(path: &Path) {
     finish(recorder);
 }
 
-/// Copies in two directions, some of which are asynchronous.
+/// Copies in two directions, some of which are asynchronous, and a result that is read in a loop.
 fn copies(path: &Path) {
     let modes = Modes {
         bandwidth_util: true,
         ..Modes::default()
     };
     let mut recorder = begin_training(path, modes);
+    let lines = [
+        Line("load", "/home/ada/data.py", 12, "batch.to('cuda')"),
+        Line("step", "/home/ada/train.py", 41, "loss.item()"),
+    ];
+    for (id, line) in (1..).zip(lines) {
+        stack(&mut recorder, (PID, id), &[line], true);
+        frames(&mut recorder, (PID, id), &[line]);
+    }
+    for step in 0..10 {
+        let start_ns = SECOND + step * 300_000;
+        let mut copy = copy("cuMemcpyDtoH_v2", 4, (start_ns, start_ns + 10_000));
+        copy.stack = 2;
+        recorder.record(copy.as_bytes());
+    }
     for (index, symbol) in (0..).zip([
         "cuMemcpyHtoD_v2",
         "cuMemcpyHtoDAsync_v2",
@@ -562,7 +576,8 @@ fn copies(path: &Path) {
     ]) {
         for time in 0..3 {
             let start_ns = SECOND + time * 1_000_000 + index;
-            let copy = copy(symbol, (16 << index) * MIB, (start_ns, start_ns + 500_000));
+            let mut copy = copy(symbol, (16 << index) * MIB, (start_ns, start_ns + 500_000));
+            copy.stack = u64::from(index == 0);
             recorder.record(copy.as_bytes());
         }
     }

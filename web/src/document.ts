@@ -22,6 +22,7 @@ export interface Run {
     gpus: Gpu[];
     kernels: Kernel[];
     copies: Copies[];
+    copy_sites: CopySite[];
     tensors: Tensors[];
 }
 
@@ -125,6 +126,10 @@ export interface Copies {
     /** Bin, copies, bytes, ns. */
     changes: number[];
 }
+
+export type CopySite = Record<'pid' | 'calls' | 'bytes' | 'waits' | 'seconds', number> &
+    Record<'label' | 'api' | 'direction', string> &
+    Record<'host_memory' | 'advice', string | null>;
 
 export type Pair = [number, number];
 interface Growth {

@@ -255,6 +255,17 @@ test('kernels and copies have the sums of the range, and those of the whole run 
     });
 });
 
+test('call sites of copies are those of the document, with their advice', async () => {
+    const { page, close } = await pages.show(makeDocument(run));
+    const { rows } = await tableValues(page, 'copy-sites');
+    for (const one of run.copy_sites) {
+        const row = rows[[one.pid, one.label, one.api, one.direction, one.host_memory].join(' ')];
+        const shown = [row.copies, row.bytes, row.waits, row.time, row.advice];
+        assert.deepEqual(shown, [one.calls, one.bytes, one.waits, one.seconds * 1e9, one.advice ?? '']);
+    }
+    await close();
+});
+
 test('kernels have their short names, and the whole one at the mouse', async () => {
     const { page, close } = await pages.show(makeDocument(run));
     const { pid, name, short } = run.kernels[4];
@@ -344,7 +355,9 @@ test('processes and verdicts are those of the document', async () => {
     const grades = await page
         .locator('[data-grade]')
         .evaluateAll((all) => all.map((one) => one.dataset.grade));
-    assert.deepEqual(grades, ['LEAK', 'warn', 'ok', 'note']);
+    assert.deepEqual(grades, ['LEAK', 'warn', 'ok', 'note', 'too early']);
+    const early = await page.locator('[data-grade="too early"]').textContent();
+    assert.equal(early, 'too early45 contexts made; a verdict needs about 9s more');
     await close();
 });
 

@@ -29,7 +29,7 @@ function evilRun() {
     run.memory.incidents[0].text = IMAGE;
     run.memory.overlay[0].label = EVIL;
     run.kernels.forEach((kernel, at) => (kernel.name = kernel.short = `${EVIL}${at}`));
-    run.copies[0].direction = EVIL;
+    run.copies[0].direction = run.copy_sites[0].label = EVIL;
     run.gpus[0].name = IMAGE;
     for (const id of Object.keys(run.tensors[0].sites)) run.tensors[0].sites[id] = IMAGE;
     run.explain.verdicts.forEach((one) => {
@@ -133,6 +133,7 @@ test('a document without anything shows what was traced', async () => {
         gpus: [],
         kernels: [],
         copies: [],
+        copy_sites: [],
         tensors: [],
         processes: [],
         edges_ns: [],

@@ -203,6 +203,20 @@ function makeCopies(next, pids, bins) {
     });
 }
 
+const makeCopySites = (pids) =>
+    ['pageable', null].map((host_memory, at) => ({
+        pid: pids[0],
+        label: `train.py:${at + 4} step`,
+        api: 'cudaMemcpyAsync',
+        direction: 'H2D',
+        host_memory,
+        calls: 100 + at,
+        bytes: 3 * MIB + at,
+        waits: at,
+        seconds: 0.5 + at,
+        advice: host_memory && 'page-locked memory would let them overlap',
+    }));
+
 function makeGpus(next, edges) {
     const bins = edges.length - 1;
     const width = edges[1] - edges[0];
@@ -324,6 +338,11 @@ function makeExplain(pid, memory) {
                 where: null,
                 evidence: ['a context takes about 520 MiB'],
             }),
+            one('too early', 'too early', 'too early: 9 more seconds', {
+                site: null,
+                where: null,
+                evidence: ['45 contexts made; a verdict needs about 9s more'],
+            }),
         ],
         owners: [],
     };
@@ -372,6 +391,7 @@ export function makeRun(given = {}) {
         gpus: makeGpus(next, edges),
         kernels,
         copies: makeCopies(next, options.pids, options.bins),
+        copy_sites: makeCopySites(options.pids),
         tensors: [makeTensors(next, options.pids[0], edges, frames)],
     };
 }

@@ -24,6 +24,7 @@ use gpuprobe_recording::log::LogReader;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Session, gpu_rows};
 use gpuprobe_report::about::{About, AnalysisTotals, AtPeak};
+use gpuprobe_report::copy_sites::CopySiteReport;
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::gate::RunSource;
 use gpuprobe_report::profile::{self, Profile, ProfileScope, ProfiledMemory, Weight};
@@ -155,6 +156,17 @@ impl File {
         Ok(self.at_end.get_or_init(|| played))
     }
 
+    /// The copies by call site, and the number of further sites.
+    fn copy_sites(&self, options: &Options) -> Result<(Vec<CopySiteReport>, u64)> {
+        if LogReader::has_only_copies(&self.session) {
+            let (database, session) = (&self.database, &self.session);
+            let log = LogReader::new(database, session)?;
+            let played = Played::play(&log, database, session, &self.filter, None, &mut ())?;
+            return Ok(played.copy_sites(options));
+        }
+        Ok(self.at_end()?.copy_sites(options))
+    }
+
     /// The memory at the end.
     pub(crate) fn at_end(&self) -> Result<&Played> {
         match self.at_end.get() {
@@ -273,6 +285,8 @@ impl File {
         }
         let has_memory = question.is_about_everything() && self.database.has_table(MEMORY);
         let wants_memory = question.is_about_memory() || has_memory;
+        let asks_for = |one| question.is_about_everything() || question == one;
+        let has_copies = asks_for(Analysis::Copies) && self.database.has_table(work::CALLED_COPIES);
         let played = match listener.filter(|_| wants_memory) {
             Some(listener) => Some(self.listen(listener)?),
             None => wants_memory.then(|| self.at_end()).transpose()?,
@@ -285,13 +299,11 @@ impl File {
             .map(|(_, process)| process.last_ns)
             .max();
         let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
-        let asks_for = |one| question.is_about_everything() || question == one;
         let mut options = Options {
             modes: Modes {
                 memleak: false,
                 cudatrace: asks_for(Analysis::Kernels) && self.database.has_table(work::COUNTS),
-                bandwidth_util: asks_for(Analysis::Copies)
-                    && self.database.has_table(work::CALLED_COPIES),
+                bandwidth_util: has_copies,
                 activity: state.activity.processes().next().is_some(),
             },
             now_ns,
@@ -304,6 +316,9 @@ impl File {
         let lost = Lost::from_names(&self.session.lost);
         let mut report = gpuprobe_report::build(&state, lost, &options, sources);
         report.time = start.map(|clock| clock.wall(now_ns));
+        if let Some(copies) = &mut report.bandwidth_util {
+            (copies.sites, copies.omitted_sites) = self.copy_sites(&options)?;
+        }
         // There is nothing to explain before the memory is in the report.
         options.explains = matches!(question, Analysis::Explain | Analysis::Page);
         let mut spans = Spans::default();

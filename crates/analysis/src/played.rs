@@ -8,6 +8,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::Filter;
 use super::processes::Spans;
+use super::range::TimeRange;
 use gpuprobe_cuda::{Belongs, FUNCTIONS, Layer, Modes};
 use gpuprobe_engine::{Allocation, CallSite, Change, Ledger, Process};
 use gpuprobe_model::Total;
@@ -18,8 +19,9 @@ use gpuprobe_model::stack::{KnownFrames, Symbolize};
 use gpuprobe_recording::log::{Item, LogNote, Mark};
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::player::{Played as Outcome, Player};
-use gpuprobe_recording::{Database, Session, Trace, ids, row};
+use gpuprobe_recording::{Database, Session, Source, Trace, ids, row};
 use gpuprobe_report::about::{AnalysisTotals, Anomalies};
+use gpuprobe_report::copy_sites::{self, CopySiteReport};
 use gpuprobe_report::incidents::{self, IncidentReport, RefusedRequests};
 use gpuprobe_report::memleak::{self, Memleak};
 use gpuprobe_report::{Options, ReportSources};
@@ -131,6 +133,8 @@ pub struct Played {
     /// First and last time of the selected memory events of each process, nanoseconds of the session.
     pub(super) spans: Spans,
     filter: Filter,
+    /// Within which copies count.
+    range: TimeRange,
     /// Number of processes that have ended, by id.
     ended: HashMap<u32, u32>,
     /// Time of the first event, nanoseconds of the session; `None` if there is none.
@@ -173,8 +177,25 @@ impl Played {
         listener: &mut dyn Listener,
     ) -> Result<Self> {
         let source = gpuprobe_recording::memory_of(database, session)?;
+        Self::play(&*source, database, session, filter, until, listener)
+    }
+
+    /// The same of the memory or the copies of `source`, which is of that file.
+    pub(crate) fn play(
+        source: &dyn Source,
+        database: &Database,
+        session: &Session,
+        filter: &Filter,
+        until: Option<u64>,
+        listener: &mut dyn Listener,
+    ) -> Result<Self> {
         let (clock, kinds) = (source.clock(), source.kinds());
-        let mut player = Player::new(Modes::MEMORY, kinds);
+        let modes = Modes {
+            cudatrace: false,
+            activity: false,
+            ..source.modes()
+        };
+        let mut player = Player::new(modes, kinds);
         player.state.ledger = Ledger::of_file(kinds);
         player.state.watch_tensors();
         let mut played = Self {
@@ -188,6 +209,7 @@ impl Played {
             findings: Anomalies::default(),
             spans: Spans::default(),
             filter: *filter,
+            range: TimeRange::of(database, filter)?,
             ended: HashMap::new(),
             first_ns: None,
             last_ns: i64::MIN,
@@ -219,6 +241,12 @@ impl Played {
     /// Memory accounts at that time.
     pub fn ledger(&self) -> &Ledger {
         &self.player.state.ledger
+    }
+
+    /// The copies of the selected time by call site, and the number of further sites; of an export, none.
+    pub(crate) fn copy_sites(&self, options: &Options) -> (Vec<CopySiteReport>, u64) {
+        let transfers = &self.player.state.transfers;
+        copy_sites::build(transfers, options, None, &self.player.symbols)
     }
 
     /// Whether a process had tensors.
@@ -366,6 +394,14 @@ impl Played {
 
     fn item(&mut self, item: Item<'_>, listener: &mut dyn Listener) -> Result<ControlFlow<()>> {
         match item {
+            Item::Event(Event::Copy(copy)) => {
+                let is_meant = self.filter.pid.is_none_or(|pid| pid == copy.pid);
+                if is_meant && self.range.has(self.session_ns(copy.start_ns)) {
+                    self.player.play(Item::Event(Event::Copy(copy)));
+                    // Changes are of memory here.
+                    self.player.state.changes().clear();
+                }
+            }
             Item::Event(event) if !self.is_over => self.event(event, listener)?,
             // Names of frames are often written later.
             Item::Note(note) if !self.is_over || note.is_name() => {

@@ -108,18 +108,24 @@ pub struct CopySums {
     pub ns: u64,
     /// Number of calls that returned when the transfer had ended.
     pub waits: u64,
-    /// Time spent in these, nanoseconds.
-    pub wait_ns: u64,
+    /// Start of the first, and end of the last.
+    pub first_ns: u64,
+    /// See [`Self::first_ns`].
+    pub last_ns: u64,
 }
 
 impl CopySums {
     /// Adds the sums of others.
     pub fn add(&mut self, other: &Self) {
+        self.first_ns = match self.calls {
+            0 => other.first_ns,
+            _ => self.first_ns.min(other.first_ns),
+        };
+        self.last_ns = self.last_ns.max(other.last_ns);
         self.calls = self.calls.saturating_add(other.calls);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.ns = self.ns.saturating_add(other.ns);
         self.waits = self.waits.saturating_add(other.waits);
-        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
     }
 }
 
@@ -321,7 +327,8 @@ impl Transfers {
             bytes: copy.bytes,
             ns,
             waits: waits.into(),
-            wait_ns: if waits { ns } else { 0 },
+            first_ns: copy.start_ns,
+            last_ns: copy.end_ns,
         });
         transfer
     }

@@ -11,7 +11,7 @@ use crate::source::{Counts, Source, Take};
 use crate::source::{Item, LogNote};
 use crate::{Database, Session, ids, kinds};
 use gpuprobe_cuda::names::plain_name;
-use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Op};
+use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes, Op};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::{Event, MemoryEvent, Task};
 use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
@@ -33,6 +33,10 @@ impl Source for ExportReader<'_> {
 
     fn kinds(&self) -> KindSet {
         KindSet::ALL
+    }
+
+    fn modes(&self) -> Modes {
+        Modes::MEMORY
     }
 
     fn is_log(&self) -> bool {

@@ -38,7 +38,7 @@ use export::ExportReader;
 use gpuprobe_os::say;
 use log::LogReader;
 
-/// The memory of a file: its log, or else its rows.
+/// The memory of a file, and its copies, if it has both: its log, or else its rows.
 ///
 /// # Errors
 /// The file cannot be read.

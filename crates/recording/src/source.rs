@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::memory_rows::RowFilter;
-use gpuprobe_cuda::KindSet;
+use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_model::abi::{RawBatch, RawLaunchKey};
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::event::Event;
@@ -131,6 +131,9 @@ pub trait Source {
 
     /// Kinds of memory that were recorded.
     fn kinds(&self) -> KindSet;
+
+    /// Modes of the run that it has the memory or the copies of.
+    fn modes(&self) -> Modes;
 
     /// Whether it was recorded by gpuprobe: each call is an event, and names may follow the last one.
     fn is_log(&self) -> bool;

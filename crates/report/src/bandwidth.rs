@@ -5,7 +5,7 @@ use std::time::Duration;
 use gpuprobe_model::text::hex;
 use serde::Serialize;
 
-use super::{Options, ReportSources, clock_micros};
+use super::{GroupBy, Options, ReportSources, clock_micros};
 use crate::copy_sites::{self, CopySiteReport};
 use crate::words::Who;
 use gpuprobe_cuda::Direction;
@@ -38,6 +38,9 @@ pub struct BandwidthUtil {
     /// Number of further call sites.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_sites: u64,
+    /// Tables have call sites in place of directions.
+    #[serde(skip)]
+    pub is_by_site: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
@@ -114,8 +117,9 @@ pub(super) fn build(
     options: &Options,
     sources: ReportSources<'_>,
 ) -> BandwidthUtil {
-    let has_sites = options.stacks && sources.scope.is_none();
-    let sites = has_sites.then(|| copy_sites::build(transfers, options, sources.symbols));
+    let sites = options
+        .stacks
+        .then(|| copy_sites::build(transfers, options, sources.scope, sources.symbols));
     let (sites, omitted_sites) = sites.unwrap_or_default();
     let calls = |sets: bool| {
         let is_set = |which: &CopyFilter| which.direction == Direction::Set;
@@ -135,6 +139,7 @@ pub(super) fn build(
         directions: directions.collect(),
         sites,
         omitted_sites,
+        is_by_site: options.view.group.is_some_and(GroupBy::is_by_site),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 
-use hashbrown::HashMap;
-use serde::Serialize;
+use hashbrown::{HashMap, HashSet};
+use serde::{Serialize, Serializer};
 
 use super::{Options, function_name};
 use crate::label::labels;
+use crate::options::ScrapeScope;
 use crate::site_key::SiteKey;
 use gpuprobe_cuda::{Belongs, Direction, MemoryKind};
 use gpuprobe_engine::Transfers;
@@ -30,15 +31,21 @@ pub struct CopySiteReport {
     pub calls: u64,
     /// Sum of the bytes moved.
     pub bytes: u64,
-    /// Seconds spent in the calls.
-    pub seconds: f64,
+    /// Time spent in the calls, nanoseconds; in JSON, seconds.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub ns: u64,
     /// Number of calls that waited for the transfer to end, and so for the work before it.
     pub waits: u64,
     /// What would be faster.
     pub advice: Option<&'static str>,
 }
 
-/// Copies at a call site from which on it is a loop.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn seconds<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*ns as f64 / 1e9)
+}
+
+/// Copies at a call site from which on it is a loop, unless they were a burst: the weights of a model, at its start.
 const LOOP: u64 = 10;
 /// Mean size of a copy up to which its time is that of waiting, bytes.
 const SMALL: u64 = 4096;
@@ -56,16 +63,18 @@ type Key = (u32, SiteKey, u16, Direction, Option<MemoryKind>);
 
 /// The copies of live and ended processes, by process and descending time; and the number of those beyond
 /// the limit of each process.
-pub(super) fn build(
+pub fn build(
     transfers: &Transfers,
     options: &Options,
+    scope: Option<&ScrapeScope>,
     symbols: &dyn Symbolize,
 ) -> (Vec<CopySiteReport>, u64) {
     let mut found: HashMap<Key, Site> = HashMap::new();
     if !transfers.sites().any(|(_, copies)| copies.stack.is_some()) {
         return (Vec::new(), 0);
     }
-    for (site, copies) in transfers.sites().filter(|(site, _)| site.pid != EARLIER) {
+    let is_listed = |pid| pid != EARLIER && options.lists(pid, scope);
+    for (site, copies) in transfers.sites().filter(|(site, _)| is_listed(site.pid)) {
         let stack = copies.stack.as_ref();
         let frames = stack.map_or_else(Vec::new, |stack| stack.frames(site.pid, symbols));
         let key = SiteKey::of(Belongs::Gpu, false, &frames);
@@ -81,8 +90,9 @@ pub(super) fn build(
     let order = |(key, site): &(Key, Site)| (key.0, Reverse((site.sums.ns, site.sums.bytes)));
     found.sort_by_key(order);
     let (mut reports, mut omitted) = (Vec::new(), 0);
-    let top = options.top.unwrap_or(usize::MAX);
     for sites in found.chunk_by(|a, b| a.0.0 == b.0.0) {
+        let last_ns = sites.iter().map(|(_, site)| site.sums.last_ns).max();
+        let top = options.of_process(sites[0].0.0).top.unwrap_or(usize::MAX);
         let shown = &sites[..sites.len().min(top)];
         omitted += (sites.len() - shown.len()) as u64;
         // A line that copies in two directions is two rows with one label.
@@ -95,23 +105,29 @@ pub(super) fn build(
             });
         }
         let labels = labels(stacks);
-        reports.extend(
-            shown
-                .iter()
-                .map(|(key, site)| report(key, site, &labels[named[&key.1]])),
-        );
+        let mut advised = HashSet::new();
+        reports.extend(shown.iter().map(|(key, site)| {
+            let quiet_ns = last_ns.unwrap_or(0).saturating_sub(site.sums.last_ns);
+            let mut report = report(key, site, &labels[named[&key.1]], quiet_ns);
+            // A line that has several rows gets it once.
+            let is_new = |advice: &&'static str| advised.insert((&key.1, *advice));
+            report.advice = report.advice.filter(is_new);
+            report
+        }));
     }
     (reports, omitted)
 }
 
-fn report(key: &Key, site: &Site, label: &str) -> CopySiteReport {
+/// The report of a site whose process has copied elsewhere only for `quiet_ns`.
+fn report(key: &Key, site: &Site, label: &str, quiet_ns: u64) -> CopySiteReport {
     let &(pid, _, _, direction, host_memory) = key;
     let CopySums {
         calls,
         bytes,
         ns,
         mut waits,
-        ..
+        first_ns,
+        last_ns,
     } = site.sums;
     // PyTorch waits for the stream when it has queued the copy of a scalar.
     let reads_scalar = |frame: &Frame| frame.function.contains("_local_scalar_dense");
@@ -119,8 +135,9 @@ fn report(key: &Key, site: &Site, label: &str) -> CopySiteReport {
         waits = calls;
     }
     let is_small = bytes <= calls.saturating_mul(SMALL);
+    let is_burst = last_ns.saturating_sub(first_ns) < quiet_ns;
     let advice = match host_memory {
-        _ if calls < LOOP => None,
+        _ if calls < LOOP || is_burst => None,
         _ if is_small && waits == calls && direction == Direction::DeviceToHost => Some(READS),
         Some(MemoryKind::Pageable) => Some(PAGEABLE),
         _ => None,
@@ -137,7 +154,7 @@ fn report(key: &Key, site: &Site, label: &str) -> CopySiteReport {
         host_memory: host_memory.map(MemoryKind::name),
         calls,
         bytes,
-        seconds: ns as f64 / 1e9,
+        ns,
         waits,
         advice,
     }
@@ -170,8 +187,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_scalar_that_pytorch_reads_waits_although_its_memory_is_pinned() {
+    /// The sites of copies to the host: function, number of the stack, and time of each.
+    fn sites(copies: impl Iterator<Item = (&'static str, u64, u64)>) -> Vec<CopySiteReport> {
         let (mut ledger, mut transfers) = (Ledger::default(), Transfers::default());
         for (number, addresses) in [(1, [0, 1, 2]), (2, [0, 3, 2])] {
             let location = |address| Location {
@@ -185,20 +202,19 @@ mod tests {
             };
             ledger.set_stack(7, number, stack.into());
         }
-        let symbol = "cuMemcpyDtoHAsync_v2";
-        let row = gpuprobe_cuda::FUNCTIONS
-            .iter()
-            .position(|one| one.symbol == symbol)
-            .unwrap();
-        for stack in [1, 2].into_iter().flat_map(|stack| [stack; 10]) {
+        for (symbol, stack, start_ns) in copies {
+            let row = gpuprobe_cuda::FUNCTIONS
+                .iter()
+                .position(|one| one.symbol == symbol)
+                .unwrap();
             let copy = Copy {
                 row: u16::try_from(row).unwrap(),
                 function: &gpuprobe_cuda::FUNCTIONS[row],
                 result: 0,
                 pid: 7,
                 tid: 7,
-                start_ns: 0,
-                end_ns: stack,
+                start_ns,
+                end_ns: start_ns + stack,
                 bytes: 4,
                 destination: 0x10,
                 source: 0xd000,
@@ -209,12 +225,23 @@ mod tests {
             };
             transfers.apply(&Event::Copy(copy), &ledger, |_, _| None);
         }
-        let options = Options {
+        let top = Options {
             top: Some(1),
             ..Options::default()
         };
-        assert_eq!(build(&transfers, &options, &Named).1, 1);
-        let (sites, omitted) = build(&transfers, &Options::default(), &Named);
+        let (sites, omitted) = build(&transfers, &Options::default(), None, &Named);
+        assert_eq!(omitted, 0);
+        let shown = build(&transfers, &top, None, &Named);
+        assert_eq!((shown.0.len(), shown.1), (1, sites.len() as u64 - 1));
+        sites
+    }
+
+    const ASYNC: &str = "cuMemcpyDtoHAsync_v2";
+
+    #[test]
+    fn a_scalar_that_pytorch_reads_waits_although_its_memory_is_pinned() {
+        let both = (0..10).flat_map(|step| [(ASYNC, 1, 10 * step), (ASYNC, 2, 10 * step)]);
+        let sites = sites(both);
         let told = sites
             .iter()
             .map(|site| (&*site.label, site.waits, site.advice));
@@ -225,6 +252,23 @@ mod tests {
                 ("step > _local_scalar_dense_cuda", 10, Some(READS))
             ]
         );
-        assert_eq!(omitted, 0);
+    }
+
+    #[test]
+    fn a_loop_is_advised_once_and_a_few_copies_or_a_burst_are_not() {
+        let advised = |sites: Vec<CopySiteReport>| {
+            let advice = sites.iter().filter_map(|site| site.advice);
+            (sites.len(), advice.collect::<Vec<_>>())
+        };
+        let looped = |count: u64| (0..count).map(|step| (ASYNC, 1, step * 10));
+        assert_eq!(advised(sites(looped(9))), (1, vec![]));
+        assert_eq!(advised(sites(looped(10))), (1, vec![READS]));
+        // What begins after it lasts for as long, and then for longer.
+        let then = |at| [(ASYNC, 2, at)].into_iter();
+        assert_eq!(advised(sites(looped(10).chain(then(180)))).1, [READS]);
+        assert_eq!(advised(sites(looped(10).chain(then(190)))), (2, vec![]));
+        // By two functions from one line.
+        let other = looped(10).map(|(_, stack, ns)| ("cuMemcpyDtoH_v2", stack, ns));
+        assert_eq!(advised(sites(looped(10).chain(other))), (2, vec![READS]));
     }
 }

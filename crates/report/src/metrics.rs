@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpuprobe_cuda::Belongs;
-use gpuprobe_engine::Ledger;
+use gpuprobe_engine::State;
 use gpuprobe_model::container::pod_uid_in;
 use gpuprobe_model::text::printable;
 use indexmap::IndexMap;
@@ -49,6 +49,9 @@ gpuprobe_node_graph_launches_total Launches of CUDA graphs of all processes.
 gpuprobe_node_captured_launches_total Kernel launches that were captured into a graph instead of run.
 gpuprobe_copy_bytes_total Bytes copied by a process, by direction and mode.
 gpuprobe_copies_total Copies and memory sets of a process, by direction and mode.
+gpuprobe_copy_site_bytes_total Bytes copied by call site, direction and host memory: the sites that take longest.
+gpuprobe_copy_site_calls_total Copies by call site: the sites of each process that take longest.
+gpuprobe_copy_site_waits_total Copies by call site that waited until the transfer, and the work before it, had ended.
 gpuprobe_node_copy_bytes_total Bytes copied by all processes, those that have ended included, by direction and mode.
 gpuprobe_node_copies_total Copies and memory sets of all processes, by direction and mode.
 gpuprobe_node_failed_copies_total Copies and memory sets that returned an error.
@@ -120,7 +123,12 @@ impl Metrics {
 
     /// The scope of the next report: the processes whose call sites were never listed, then those that have waited
     /// longest.
-    pub fn scope(&mut self, ledger: &Ledger) -> &ScrapeScope {
+    pub fn scope(&mut self, state: &State) -> &ScrapeScope {
+        let ledger = &state.ledger;
+        let mut copying: HashMap<u32, usize> = HashMap::new();
+        for (site, _) in state.transfers.sites() {
+            *copying.entry(site.pid).or_default() += 1;
+        }
         self.details.retain(|pid, details| {
             let process = ledger.process_of(*pid);
             process.is_some_and(|one| one.first_seen_ns == details.first_seen_ns)
@@ -134,9 +142,8 @@ impl Metrics {
         due.retain(|process| {
             let is_first = sites == 0;
             let holders = Holder::all(process);
-            sites += holders
-                .map(|one| one.sites().sites.iter().len())
-                .sum::<usize>();
+            let held = holders.map(|one| one.sites().sites.iter().len());
+            sites += held.sum::<usize>() + copying.get(&process.pid).unwrap_or(&0);
             is_first || sites <= SITES
         });
         let due = due.iter();
@@ -220,6 +227,7 @@ impl Metrics {
             if let Some(&first_seen_ns) = self.scope.due.get(&pid) {
                 let mut details = SeriesSet::default();
                 details.add_details(process);
+                details.add_copy_sites(report, pid);
                 details.add_verdicts(report, pid, most);
                 let details = ProcessDetails {
                     first_seen_ns,
@@ -392,6 +400,27 @@ impl SeriesSet {
             let (name, owner) = (clean_name(&site.label), clean_name(&site.owner));
             let labels = vec![("site", name), ("owner", owner)];
             self.add(metric, labels, site.live.gpu.bytes);
+        }
+    }
+
+    /// Adds the call sites whose copies took longest. There is no series for the others: as a site joins these, it would
+    /// fall, which a counter must not.
+    fn add_copy_sites(&mut self, report: &Report, pid: u32) {
+        let copies = report.bandwidth_util.iter();
+        let sites = copies.flat_map(|copies| &copies.sites);
+        for site in sites.filter(|site| site.pid == pid) {
+            let labels = labels([
+                ("site", &clean_name(&site.label)),
+                ("direction", site.direction),
+                ("host_memory", site.host_memory.unwrap_or_default()),
+            ]);
+            for (metric, value) in [
+                ("gpuprobe_copy_site_bytes_total", site.bytes),
+                ("gpuprobe_copy_site_calls_total", site.calls),
+                ("gpuprobe_copy_site_waits_total", site.waits),
+            ] {
+                self.add(metric, labels.clone(), value);
+            }
         }
     }
 

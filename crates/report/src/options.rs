@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::{Allocation, Process};
+use gpuprobe_engine::Allocation;
 use gpuprobe_model::link::PcieLink;
 use gpuprobe_model::typed::{parse_duration, parse_size};
 
@@ -98,11 +98,10 @@ impl Options {
         }
     }
 
-    /// Whether more than sums is listed of `process`, in a report within `scope`.
-    pub(crate) fn lists(&self, process: &Process, scope: Option<&ScrapeScope>) -> bool {
-        let is_due = |scope: &ScrapeScope| !process.exited && scope.due.contains_key(&process.pid);
-        let is_detailed = self.detail.is_some_and(|detail| detail.pid == process.pid);
-        (!self.only_detail || is_detailed) && scope.is_none_or(is_due)
+    /// Whether more than sums is listed of the process with this id, in a report within `scope`.
+    pub(crate) fn lists(&self, pid: u32, scope: Option<&ScrapeScope>) -> bool {
+        let is_detailed = self.detail.is_some_and(|detail| detail.pid == pid);
+        (!self.only_detail || is_detailed) && scope.is_none_or(|one| one.due.contains_key(&pid))
     }
 
     /// Time since tracing began, nanoseconds.

@@ -45,9 +45,13 @@ impl Report {
                 kernel.name = without_addresses(&kernel.name);
             }
         }
-        let copies = self.bandwidth_util.iter_mut();
-        for one in copies.flat_map(|copies| &mut copies.directions) {
-            one.who.command = None;
+        if let Some(copies) = &mut self.bandwidth_util {
+            for one in &mut copies.directions {
+                one.who.command = None;
+            }
+            for site in &mut copies.sites {
+                site.label = without_addresses(&site.label);
+            }
         }
         for incident in &mut self.incidents {
             incident.hide_secrets();

@@ -1,4 +1,4 @@
-//! CSV tables: one row per live allocation, kernel, direction, copy, activity record, or sum of
+//! CSV tables: one row per live allocation, kernel, direction, call site of copies, copy, activity record, or sum of
 //! these. A file holds one table, which the command line checks.
 
 use std::io::{self, Write};
@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::tables::records::{RECORD, SUMS, record, sums};
+use super::tables::work::COPY_SITES;
 use super::tables::{Rows, memory, words};
 use gpuprobe_model::clock;
 use gpuprobe_report::bandwidth::CopyReport;
@@ -49,6 +50,9 @@ impl ReportWriter for Csv {
             Rows::new(b',', out).table(has_header, &first, &columns, rows)
         } else if let Some(cudatrace) = &report.cudatrace {
             self.objects(KERNELS, &cudatrace.kernels, &first, out)
+        } else if let Some(copies) = report.bandwidth_util.as_ref().filter(|it| it.is_by_site) {
+            let has_header = !std::mem::replace(&mut self.header_written, true);
+            Rows::new(b',', out).table(has_header, &first, &[COPY_SITES], &copies.sites)
         } else if let Some(bandwidth) = &report.bandwidth_util {
             self.objects(DIRECTIONS, &bandwidth.directions, &first, out)
         } else if let Some(activity) = &report.activity {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::profile::{Outputs, ProfileConfig};
 use super::tables::memory::{GrowthRow, SiteRow, allocations, growth};
-use super::tables::work::{PROCESSES, columns};
+use super::tables::work::{COPY_SITES, PROCESSES, columns};
 use super::tables::{Column, Rows};
 use super::text::file;
 use super::text::page::Page;
@@ -228,6 +228,10 @@ impl Answers<'_> {
                 return self.text(|page, top| file::write(question, report, top, host, page));
             }
             AnalysisFormat::Tsv | AnalysisFormat::Csv => {}
+        }
+        let copies = report.bandwidth_util.as_ref();
+        if let Some(copies) = copies.filter(|_| question == Analysis::Copies && self.is_by_site()) {
+            return self.table(COPY_SITES, &copies.sites);
         }
         if let Some(list) = question.list() {
             return self.table(columns(list), &Work::of_file(list, report));

@@ -126,7 +126,7 @@ impl Served {
         snapshots: &mut Snapshots,
     ) -> Result<()> {
         let options = options(reading, snapshots);
-        let scope = Some(self.metrics.scope(&reading.sink.state.ledger));
+        let scope = Some(self.metrics.scope(&reading.sink.state));
         let report = snapshots.snapshot(reading, &options, Duration::ZERO, scope)?;
         self.metrics.update(&report, &own_use(self.start));
         snapshots.mark_scraped(reading);

@@ -8,10 +8,16 @@ use crate::harness::gpuprobe::output_of;
 use crate::harness::{Setup, standin};
 
 /// What the programs do: function, text of its line, and the rest of its row in the report.
-fn truth() -> [(&'static str, &'static str, Value); 3] {
+fn truth() -> [(&'static str, &'static str, Value); 4] {
     let reads = "each waits for the GPU: read results together, or less often";
     let locked = "page-locked memory would let them overlap";
     [
+        // A burst is no loop.
+        (
+            "load_weights",
+            "cudaMemcpy(device",
+            json!(["H2D", "pageable", 12, 12 << 12, 0, null]),
+        ),
         (
             "read_result",
             "cudaMemcpy(pageable",
@@ -76,9 +82,23 @@ fn check(command: &[String], file: &str, source: &str) {
     assert_eq!(rows(&report), expected);
     let replayed = output_of(&["replay", &recording, "--last", "--format", "json"]);
     assert_eq!(rows(&serde_json::from_str(&replayed).unwrap()), expected);
+    let analysis = ["report", &recording, "--analysis=copies", "--format"];
+    let reported = output_of(&[&analysis[..], &["json"]].concat());
+    assert_eq!(rows(&serde_json::from_str(&reported).unwrap()), expected);
+    let table = output_of(&[&analysis[..], &["csv", "--group=stack"]].concat());
     let text = output_of(&["replay", &recording, "--last"]);
-    let advice = format!("{}: each waits for the GPU", expected[0].0);
-    assert!(text.contains(&advice), "{text}");
+    for (label, row) in &expected {
+        let [calls, bytes] = [&row[2], &row[3]];
+        let counts = format!(",{calls},{bytes},{},", row[0].as_str().unwrap());
+        let is_row = |line: &str| line.contains(&counts) && line.contains(label);
+        assert!(table.lines().any(is_row), "{counts} {label} in {table}");
+        let advice = row[5].as_str().map_or(0, |advice| {
+            let line = format!("  {label}: {advice}");
+            usize::from(text.lines().any(|one| one == line))
+        });
+        let said = text.matches(&format!("{label}: ")).count();
+        assert_eq!(said, advice, "{label} in {text}");
+    }
 }
 
 #[test]

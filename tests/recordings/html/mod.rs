@@ -268,6 +268,16 @@ fn memory_of_many_calls_is_that_of_reports() {
 }
 
 #[test]
+fn call_sites_of_copies_are_those_of_reports() {
+    let folder = Folder::new();
+    let file = folder.scene("copies");
+    let report = report_json(&file, &["--analysis=copies"]);
+    let sites = &report["bandwidth_util"]["sites"];
+    assert_eq!(run(&file)["copy_sites"], *sites);
+    assert_eq!(list(sites).len(), 5);
+}
+
+#[test]
 fn work_is_that_of_reports() {
     let folder = Folder::new();
     let file = folder.real_export();

@@ -1,6 +1,6 @@
 import { sumBins } from '../bins';
 import { rangeOptions, reportCommand } from '../command';
-import type { Copies } from '../document';
+import type { CopySite, Copies } from '../document';
 import { h, named } from '../dom';
 import { count, duration, size } from '../format';
 import { Table, number, text } from '../table';
@@ -63,4 +63,27 @@ export function copyTable(view: View): HTMLElement {
         table.element,
         reportCommand(view, () => `--analysis copies${rangeOptions(view)} --top all`),
     );
+}
+
+/** Copies by call site. */
+export function copySiteTable(view: View): HTMLElement {
+    const table = new Table<CopySite>({
+        name: 'copy-sites',
+        caption: 'Copies by call site, of the whole run',
+        columns: [
+            text('where', 'Call site', ({ label }) => label),
+            text('process', 'Process', ({ pid }) => view.process(pid)),
+            text('direction', 'Direction', ({ direction }) => direction),
+            text('host', 'Host memory', ({ host_memory }) => host_memory ?? ''),
+            number('copies', 'Copies', ({ calls }) => calls),
+            number('bytes', 'Bytes', ({ bytes }) => bytes, size),
+            number('waits', 'Waited', ({ waits }) => waits),
+            number('time', 'Time', ({ seconds }) => seconds * 1e9, duration),
+            text('advice', 'Advice', ({ advice }) => advice ?? ''),
+        ],
+        sort: 'time',
+        id: (of) => [of.pid, of.label, of.api, of.direction, of.host_memory].join(' '),
+    });
+    table.show(view.run.copy_sites);
+    return table.element;
 }

@@ -35,6 +35,7 @@ function item(one: Verdict): HTMLElement {
     const number = site === null ? '' : ` ${device === null ? '#' : 'T'}${site}`;
     const [first = plural(one.allocations, 'allocation'), ...more] = evidence;
     const bad = grade === 'LEAK' || grade === 'warn';
+    const word = verdict === grade ? '' : verdict;
     return h(
         'li',
         { 'data-grade': grade, 'data-verdict': verdict },
@@ -46,15 +47,10 @@ function item(one: Verdict): HTMLElement {
         h(
             'div',
             {},
-            h('p', {}, h('strong', {}, verdict), where && ` ${where}`, h('span', { class: 'note' }, number)),
-            h('p', {}, first + unsure(one)),
+            h('p', {}, h('strong', {}, word), where && ` ${where}`, h('span', { class: 'note' }, number)),
+            h('p', {}, first),
             ...more.map((text) => h('p', { class: 'note' }, text)),
             bad && advice && h('p', {}, `→ ${advice}`),
         ),
     );
-}
-
-/** How much time is missing for a verdict, where the evidence does not say so. */
-function unsure({ confidence, grade, site }: Verdict): string {
-    return grade === 'too early' && site === null ? ` (${confidence})` : '';
 }

@@ -24,6 +24,7 @@ use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::Session;
 use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_report::about::ProcessRow;
+use gpuprobe_report::copy_sites::CopySiteReport;
 use gpuprobe_report::explain::Explain;
 use gpuprobe_report::words::{describe_lost, plural};
 use gpuprobe_report::{Options, Report};
@@ -66,6 +67,8 @@ struct RunData {
     gpus: Vec<GpuData>,
     kernels: Vec<KernelData>,
     copies: Vec<CopyData>,
+    /// Copies by call site, of the whole run.
+    copy_sites: Vec<CopySiteReport>,
     /// Allocators of PyTorch and TensorFlow, by process and device.
     tensors: Vec<TensorsData>,
 }
@@ -193,6 +196,7 @@ fn run(file: &File) -> Result<RunData> {
         gpus,
         kernels,
         copies,
+        copy_sites: report.bandwidth_util.map_or_else(Vec::new, |it| it.sites),
         tensors,
     })
 }

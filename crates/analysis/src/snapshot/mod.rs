@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::{File, Played};
 use gpuprobe_engine::{Allocator, Process};
 use gpuprobe_model::text::size;
+use gpuprobe_recording::Source;
 use gpuprobe_recording::log::LogReader;
 use gpuprobe_report::label::label;
 use gpuprobe_report::owners::{Owners, UNKNOWN};

@@ -78,9 +78,10 @@ impl<'a> LogReader<'a> {
         is_said.then(|| modes(session))
     }
 
-    /// Modes of the recorded run.
-    pub fn modes(&self) -> Modes {
-        modes(self.session)
+    /// Whether it has one of copies, and of memory only the addresses that these go between.
+    pub fn has_only_copies(session: &Session) -> bool {
+        let modes = modes(session);
+        Self::is_known(session) && modes.bandwidth_util && !modes.memleak
     }
 
     /// When the recording ended, on the clock of its events, nanoseconds, if that is known.
@@ -109,6 +110,10 @@ impl Source for LogReader<'_> {
         let named = |kind: &MemoryKind| kinds.split(' ').any(|word| word == kind.name());
         let is_meant = |kind: &MemoryKind| !kind.is_traced() || named(kind);
         MemoryKind::ALL.into_iter().filter(is_meant).collect()
+    }
+
+    fn modes(&self) -> Modes {
+        modes(self.session)
     }
 
     fn is_log(&self) -> bool {

@@ -165,7 +165,9 @@ fn process_report(
         nvml: nvml_of(process, sources),
         ..ProcessReport::new(who, identity)
     };
-    if options.lists(process, sources.scope) {
+    // Scrapes are about live processes.
+    let is_scraped_late = process.exited && sources.scope.is_some();
+    if options.lists(process.pid, sources.scope) && !is_scraped_late {
         add_details(&mut report, process, options, sources);
     }
     report

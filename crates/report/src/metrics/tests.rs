@@ -10,11 +10,23 @@ use gpuprobe_engine::State;
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Call, Copy, Event, Task};
 use gpuprobe_model::identity::{DeviceIdentity, Identity};
-use gpuprobe_model::stack::NoSymbols;
+use gpuprobe_model::stack::{CallStack, Frame, Location, Symbolize, bare_frame};
 use gpuprobe_model::{GpuUsage, Lost, Untraced};
 
 const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const POD: &str = "90d81341-92de-11e7-8cf2-507b9d4141fa";
+
+/// Frames with a name for each address.
+struct Named;
+
+impl Symbolize for Named {
+    fn frames(&self, _: u32, location: &Location, _: bool) -> Vec<Frame> {
+        vec![Frame {
+            function: format!("f{}", location.address),
+            ..bare_frame(location)
+        }]
+    }
+}
 
 /// A host with traced processes.
 #[derive(Default)]
@@ -118,7 +130,22 @@ impl Host {
     }
 
     fn copy(&mut self, pid: u32, bytes: u64) {
+        self.copy_at(pid, bytes, 0);
+    }
+
+    fn copy_at(&mut self, pid: u32, bytes: u64, stack: u64) {
         self.time_ns += 1;
+        let location = Location {
+            address: stack,
+            module: None,
+            offset: 0,
+        };
+        let call_stack = CallStack {
+            locations: vec![location],
+            is_complete: true,
+        };
+        let ledger = &mut self.state.ledger;
+        ledger.set_stack(pid, stack, call_stack.into());
         let row = row("cuMemcpyHtoD_v2");
         let copy = Copy {
             row,
@@ -134,7 +161,7 @@ impl Host {
             kind: 0,
             destination_type: 0,
             captured: false,
-            stack: 0,
+            stack,
         };
         let ledger = &self.state.ledger;
         self.state
@@ -155,7 +182,7 @@ impl Host {
             view: View::default(),
             allocations: false,
             explains: true,
-            stacks: false,
+            stacks: true,
             host_wide: true,
             now_ns: self.time_ns,
             detail: None,
@@ -165,11 +192,11 @@ impl Host {
             since_start: Duration::from_secs(1),
             link: None,
         };
-        let scope = metrics.scope(&self.state.ledger);
+        let scope = metrics.scope(&self.state);
         let sources = ReportSources {
             usage: Some(&self.usage),
             scope: Some(scope),
-            ..ReportSources::of_file(None, &NoSymbols)
+            ..ReportSources::of_file(None, &Named)
         };
         self.described = scope.due.keys().copied().collect();
         let report = crate::build(&self.state, self.lost, &options, sources);
@@ -311,6 +338,34 @@ fn series_end_with_their_process_and_those_of_the_node_go_on() {
         );
         assert_eq!(sum(&families, "gpuprobe_node_copy_bytes_total", &[]), 1001);
         assert_eq!(sum(&families, "gpuprobe_node_copies_total", &[]), 2);
+    }
+}
+
+#[test]
+fn the_call_sites_of_copies_are_few_and_have_exact_counts() {
+    let mut host = Host::default();
+    host.begin(7, "train");
+    host.alloc(7, "cudaMalloc", 100);
+    let limits = MetricLimits {
+        sites: 2,
+        ..MetricLimits::default()
+    };
+    let mut metrics = Metrics::new(limits);
+    for round in 1..=3 {
+        // Calls take no time here, so the sites with the most bytes come first.
+        for stack in 1..=5 {
+            host.copy_at(7, stack * 100, stack);
+        }
+        let families = host.served(&mut metrics);
+        for (metric, expected) in [
+            ("gpuprobe_copy_site_bytes_total", 900 * round),
+            ("gpuprobe_copy_site_calls_total", 2 * round),
+            ("gpuprobe_copy_site_waits_total", 0),
+        ] {
+            let of_process = [("pid", "7"), ("direction", "H2D")];
+            assert_eq!(sum(&families, metric, &of_process), expected);
+            assert_eq!(count(&families, metric), 2);
+        }
     }
 }
 

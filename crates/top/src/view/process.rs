@@ -1,5 +1,7 @@
 //! A process: its call sites, tensors, kernels, copies, threads and pools.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_report::Report;
 use gpuprobe_report::memleak::{Omitted, ProcessReport, SiteReport};
@@ -14,13 +16,16 @@ use super::table::{Cell, Column, Row, Table};
 type Tab = fn(&Report, &ProcessReport) -> Table;
 
 /// The tabs of the screen of a process.
-pub(crate) const TABS: [(&str, Tab); 6] = [
+pub(crate) const TABS: [(&str, Tab); 7] = [
     ("sites", |_, process| sites(process, false)),
     ("tensors", |_, process| sites(process, true)),
     ("kernels", |report, process| {
         kernels(report, process.who.pid)
     }),
     ("copies", |report, process| copies(report, process.who.pid)),
+    ("copied at", |report, process| {
+        copy_sites(report, process.who.pid)
+    }),
     ("threads", |_, process| threads(process)),
     ("pools", |_, process| pools(process)),
 ];
@@ -52,6 +57,16 @@ const COPIES: &[Column] = &[
     ("GB/S IN CALLS", 13, 76),
     ("GB/S FASTEST", 12, 76),
     ("% OF LINK", 9, 90),
+];
+const COPY_SITES: &[Column] = &[
+    ("COPIES", 9, 0),
+    ("BYTES", 11, 0),
+    ("DIRECTION", 9, 0),
+    ("HOST MEMORY", 11, 76),
+    ("WAIT", 9, 76),
+    ("TIME", 10, 60),
+    ("ADVICE", 60, 150),
+    ("CALL SITE", 0, 0),
 ];
 const THREADS: &[Column] = &[
     ("TID", 7, 0),
@@ -182,6 +197,34 @@ fn copies(report: &Report, pid: u32) -> Table {
         rows: rows.collect(),
         nothing: "no copies",
         sort: 3,
+        ..Table::default()
+    }
+}
+
+/// By call site, direction and host memory.
+fn copy_sites(report: &Report, pid: u32) -> Table {
+    let copies = report.bandwidth_util.iter();
+    let sites = copies.flat_map(|copies| &copies.sites);
+    let rows = sites.filter(|site| site.pid == pid).map(|site| {
+        let cells = vec![
+            Cell::count(site.calls),
+            Cell::bytes(Some(site.bytes)),
+            Cell::name(site.direction),
+            Cell::name(site.host_memory.unwrap_or_default()),
+            Cell::count(site.waits),
+            Cell::ns(site.ns),
+            Cell::name(site.advice.unwrap_or_default()),
+            Cell::name(&site.label),
+        ];
+        let mut id = DefaultHasher::new();
+        (&site.label, &site.api, site.direction, site.host_memory).hash(&mut id);
+        Row::new(id.finish(), cells)
+    });
+    Table {
+        columns: COPY_SITES,
+        rows: rows.collect(),
+        nothing: "no copies, or their call sites are in the next report",
+        sort: 5,
         ..Table::default()
     }
 }

@@ -14,7 +14,7 @@ use gpuprobe_model::text::{printable, size};
 use gpuprobe_os::color::Tone;
 use gpuprobe_report::names::cut;
 use gpuprobe_report::verdict::{Verdict, tone_of};
-use gpuprobe_report::words::{short_age, signed_size};
+use gpuprobe_report::words::{short_age, signed_size, time};
 
 use super::pages::Page;
 use super::style::style;
@@ -77,6 +77,11 @@ impl Cell {
     /// Age, nanoseconds.
     pub(crate) fn age(ns: u64) -> Self {
         Self::new(Some(ns), |ns| ns as f64, short_age)
+    }
+
+    /// Duration, nanoseconds.
+    pub(crate) fn ns(ns: u64) -> Self {
+        Self::new(Some(ns), |ns| ns as f64, |ns| time(ns as f64))
     }
 
     /// Share, 0 to 1.

@@ -102,13 +102,18 @@ pub(crate) const COPIES: &[Column<Work>] = &[
 
 /// Copies by call site.
 pub(crate) const COPY_SITES: &[Column<CopySiteReport>] = &[
-    shown("COPIES", 0, |s| Cell::Count(s.calls)),
-    shown("BYTES", 0, |s| Cell::Bytes(s.bytes)),
-    shown("DIRECTION", 0, |s| text(s.direction)),
-    shown("HOST MEMORY", 2, |s| some(s.host_memory, text)),
-    shown("WAIT", 1, |s| Cell::Rare(s.waits)),
-    shown("TIME", 3, |s| Cell::Ns((s.seconds * 1e9) as u64)),
-    shown("WHERE", 0, |s: &CopySiteReport| Cell::Path(&s.label)).cut(20),
+    value("pid", |s| Cell::Count(s.pid.into())),
+    both("calls", "COPIES", 0, |s| Cell::Count(s.calls)),
+    both("bytes", "BYTES", 0, |s| Cell::Bytes(s.bytes)),
+    both("direction", "DIRECTION", 0, |s| text(s.direction)),
+    both("host_memory", "HOST MEMORY", 2, |s| {
+        some(s.host_memory, text)
+    }),
+    both("waits", "WAIT", 1, |s| Cell::Rare(s.waits)),
+    both("ns", "TIME", 3, |s| Cell::Ns(s.ns)),
+    value("api", |s| text(&*s.api)),
+    both("where", "WHERE", 0, |s: &CopySiteReport| Cell::Path(&s.label)).cut(20),
+    value("advice", |s| some(s.advice, text)),
 ];
 
 /// Columns of calls, waits or ranges, whose name has this column.

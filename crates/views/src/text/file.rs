@@ -8,7 +8,7 @@ use gpuprobe_os::terminal::Layout;
 
 use super::page::{Page, commas, counts};
 use super::stacks::{LISTING, folded};
-use super::work::shares;
+use super::work::{shares, write_copy_sites};
 use super::{explain, gpu, incidents, memory, sites, write_lost};
 use crate::tables::memory::{GrowthRow, SiteRow, growth};
 use crate::tables::work::{PROCESSES, columns};
@@ -181,6 +181,18 @@ fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page) {
         }
     }
     page.list(columns(list), &all, top, 2);
+    for copies in report
+        .bandwidth_util
+        .iter()
+        .filter(|_| list == WorkList::Copies)
+    {
+        for sites in copies.sites.chunk_by(|a, b| a.pid == b.pid) {
+            page.line(format!("  call sites of PID {}:", sites[0].pid));
+            let (shown, rest) = sites.split_at(sites.len().min(top));
+            write_copy_sites(shown, page);
+            page.more(rest.len() as u64, 2);
+        }
+    }
     let open = open_ranges(report);
     if open > 0 && list == WorkList::Ranges {
         page.line(format!("  {} not ended", plural(open, "range")));

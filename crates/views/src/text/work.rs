@@ -10,6 +10,7 @@ use gpuprobe_report::activity::{
     ActivitySummary, BusyShares, DeviceSummary, MemorySummary, ProcessSummary,
 };
 use gpuprobe_report::bandwidth::{BandwidthUtil, CopyReport};
+use gpuprobe_report::copy_sites::CopySiteReport;
 use gpuprobe_report::cudatrace::Cudatrace;
 use gpuprobe_report::micros;
 use gpuprobe_report::words::{percent, plural, time};
@@ -68,14 +69,7 @@ pub(super) fn write_copies(report: &BandwidthUtil, page: &mut Page) {
             page.line("  no GB/S: calls return before the transfer ends; --activity times the GPU");
         }
         let sites = report.sites.iter().filter(|site| site.pid == first.who.pid);
-        let sites: Vec<_> = sites.cloned().collect();
-        page.table(COPY_SITES, &sites, 2);
-        for (site, advice) in sites
-            .iter()
-            .filter_map(|site| site.advice.map(|it| (site, it)))
-        {
-            page.line(format!("  {}: {advice}", printable(&site.label)));
-        }
+        write_copy_sites(&sites.cloned().collect::<Vec<_>>(), page);
     }
     page.more(report.omitted_sites, 2);
     for line in counts(&[
@@ -83,6 +77,16 @@ pub(super) fn write_copies(report: &BandwidthUtil, page: &mut Page) {
         (report.failed_calls, "calls that failed"),
     ]) {
         page.line(line);
+    }
+}
+
+/// Writes the call sites of copies, and what would be faster.
+pub(super) fn write_copy_sites(sites: &[CopySiteReport], page: &mut Page) {
+    page.table(COPY_SITES, sites, 2);
+    for site in sites {
+        if let Some(advice) = site.advice {
+            page.line(format!("  {}: {advice}", printable(&site.label)));
+        }
     }
 }
 

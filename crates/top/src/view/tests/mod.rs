@@ -19,7 +19,7 @@ use crate::feed::Request;
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_engine::State;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::event::{Call, Event, Task};
+use gpuprobe_model::event::{Call, Copy, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, Symbolize, bare_frame};
 use gpuprobe_model::text::size;

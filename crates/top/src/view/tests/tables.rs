@@ -217,3 +217,44 @@ fn verdicts_follow_within_seconds_and_are_those_of_the_call_sites() {
     });
     assert_eq!(judged.count(), 2);
 }
+
+#[test]
+fn copies_have_their_call_sites_with_advice() {
+    let (mut scene, mut view) = opened();
+    let row = FUNCTIONS
+        .iter()
+        .position(|one| one.symbol == "cuMemcpyDtoH_v2");
+    let row = row.unwrap();
+    for step in 0..20 {
+        let copy = Copy {
+            row: u16::try_from(row).unwrap(),
+            function: &FUNCTIONS[row],
+            result: 0,
+            pid: 20,
+            tid: 20,
+            start_ns: step * SECOND,
+            end_ns: step * SECOND + 1500,
+            bytes: 4,
+            destination: 0,
+            source: 0,
+            kind: 0,
+            destination_type: 0,
+            captured: false,
+            stack: 3,
+        };
+        let ledger = &scene.state.ledger;
+        let transfers = &mut scene.state.transfers;
+        transfers.apply(&Event::Copy(copy), ledger, |_, _| None);
+    }
+    enter(&mut scene, &mut view);
+    keys(&mut view, &[KeyCode::Tab; 4]);
+    let screen = drawn(&mut view, (250, 80));
+    let words = super::row(&screen, "train.py:1 ").join(" ");
+    assert!(
+        words.starts_with("20 80 B D2H 20 30.00 us each waits"),
+        "{words}"
+    );
+    // Others have no call sites in this report.
+    let report = scene.update(None).report;
+    assert!(report.bandwidth_util.as_ref().unwrap().sites.is_empty());
+}
