@@ -112,7 +112,10 @@ pub(crate) const COPY_SITES: &[Column<CopySiteReport>] = &[
     both("waits", "WAIT", 1, |s| Cell::Rare(s.waits)),
     both("ns", "TIME", 3, |s| Cell::Ns(s.ns)),
     value("api", |s| text(&*s.api)),
-    both("where", "WHERE", 0, |s: &CopySiteReport| Cell::Path(&s.label)).cut(20),
+    both("where", "WHERE", 0, |s: &CopySiteReport| {
+        Cell::Path(&s.label)
+    })
+    .cut(20),
     value("advice", |s| some(s.advice, text)),
 ];
 
