@@ -7,8 +7,9 @@ use gpuprobe_recording::Player;
 use gpuprobe_recording::log::LogNote;
 use zerocopy::IntoBytes;
 
+use crate::scene::SceneFrame::{Line, Native};
 use crate::scene::{
-    MEMORY, MIB, PID, SECOND, USAGE, begin, call, identity, introduce, task, tensor,
+    MEMORY, MIB, PID, SECOND, USAGE, begin, call, frames, identity, introduce, stack, task, tensor,
 };
 
 const KIB: u64 = 1 << 10;
@@ -144,7 +145,8 @@ fn tensors(program: &mut Program, tick: u64, now_ns: u64) {
     }
 }
 
-/// A large tensor is freed, and a small one keeps its segment.
+/// A large tensor is freed, and a small one keeps its segment; and blocks of PyTorch's cache of pinned memory, which
+/// rounds up, or, at another line, does not.
 fn pinned(program: &mut Program, tick: u64, now_ns: u64) {
     if tick > 0 {
         return;
@@ -156,6 +158,17 @@ fn pinned(program: &mut Program, tick: u64, now_ns: u64) {
         block(0, 1 << 20, 4, now_ns + 3_000, (MIB, 64 * MIB)),
     ] {
         program.recorder.record(tensor.as_bytes());
+    }
+    for (id, line, bytes) in [(6, 20, 8 * MIB), (7, 21, 5 * MIB)] {
+        let all = [
+            Native("at::CachingHostAllocatorImpl::allocate", "libtorch_cuda.so"),
+            Line("pin", "/home/ada/train.py", line, ""),
+        ];
+        stack(&mut program.recorder, (PID, id), &all, true);
+        frames(&mut program.recorder, (PID, id), &all);
+        for bytes in [128 * MIB, bytes, 4 * MIB] {
+            program.allocate("cudaHostAlloc", id, bytes, now_ns + 4_000);
+        }
     }
 }
 

@@ -642,6 +642,11 @@ fn judged_site(
         let grows = grows.unwrap_or_default();
         evidence = vec![format!("{held}, seen for {span}{grows}")];
     }
+    // No hook tells what was asked for: of a block, more than half.
+    if site.has_power_of_two_sizes && site.is_pinned_cache() {
+        let rounded = "PyTorch takes powers of two: less than half of it is rounding up";
+        evidence.push(rounded.to_owned());
+    }
     Some(VerdictReport {
         confidence: found.sureness(),
         leak: (found.severity() == Severity::Leak).then(|| Box::new(site.clone())),

@@ -416,9 +416,6 @@ const ONCE: &str = "allocated once by a library";
 const VARIABLE: &str = "of variables of modules";
 const POOL: &str = "in framework pools (ignored; their tensors are checked instead)";
 
-/// Part of the names of functions of PyTorch that keep pinned memory for reuse.
-const PINNED_CACHE: &str = "CachingHostAllocator";
-
 /// Why memory that was never freed is no leak; none if it is one.
 ///
 /// A variable is never freed but with its module. What goes into a pool or cache of a framework is judged by
@@ -430,7 +427,6 @@ fn excuse(site: &SiteReport, is_tensor: bool) -> Option<&'static str> {
         let mut names = WORKSPACES.iter();
         names.any(|name| frame.function.starts_with(name))
     };
-    let is_cache = |frame: &Frame| frame.function.contains(PINNED_CACHE);
     let judged = site.judgement.as_ref();
     let is_one_off =
         |judged: &Judgement| judged.verdict == Verdict::OneOff && judged.confidence.is_enough();
@@ -440,7 +436,7 @@ fn excuse(site: &SiteReport, is_tensor: bool) -> Option<&'static str> {
     }
     match is_tensor {
         true => site.stack.iter().any(is_workspace).then_some(ONCE),
-        false if site.is_kept || site.stack.iter().any(is_cache) => Some(POOL),
+        false if site.is_kept || site.is_pinned_cache() => Some(POOL),
         false => (site.is_library && is_once).then_some(ONCE),
     }
 }

@@ -129,6 +129,9 @@ pub struct SiteReport {
     /// Whether an allocator or a framework keeps the memory and reuses it.
     #[serde(skip)]
     pub is_kept: bool,
+    /// Whether all live allocations have sizes that are powers of two.
+    #[serde(skip)]
+    pub has_power_of_two_sizes: bool,
     /// Whether the owner is a library, not the program or an interpreter.
     #[serde(skip)]
     pub is_library: bool,
@@ -156,7 +159,16 @@ pub struct SiteReport {
     pub folded: Option<Folded>,
 }
 
+/// Part of the names of functions of PyTorch that keep pinned memory for reuse.
+const PINNED_CACHE: &str = "CachingHostAllocator";
+
 impl SiteReport {
+    /// Whether it is of PyTorch's cache of pinned memory.
+    pub(crate) fn is_pinned_cache(&self) -> bool {
+        let mut frames = self.stack.iter();
+        frames.any(|frame| frame.function.contains(PINNED_CACHE))
+    }
+
     /// Whether `number` is the id of this site, or of one grouped here.
     pub fn has_id(&self, number: u32) -> bool {
         self.id == number || self.own_ids.contains(&number)
@@ -261,11 +273,14 @@ struct Included {
     /// Times of the oldest and of the newest allocation.
     times_ns: Option<(u64, u64)>,
     kinds: BTreeSet<MemoryKind>,
+    /// The size of one is no power of two.
+    has_odd_size: bool,
 }
 
 impl Included {
     fn add(&mut self, allocation: &Allocation) {
         self.live.add(allocation);
+        self.has_odd_size |= !allocation.size_bytes.is_power_of_two();
         self.add_time(allocation.end_ns);
         self.kinds.insert(allocation.kind());
     }
@@ -278,6 +293,7 @@ impl Included {
     fn merge(&mut self, other: &Self) {
         self.live.merge(other.live);
         self.kinds.extend(&other.kinds);
+        self.has_odd_size |= other.has_odd_size;
         if let Some((oldest_ns, newest_ns)) = other.times_ns {
             self.add_time(oldest_ns);
             self.add_time(newest_ns);
@@ -368,6 +384,7 @@ impl<'a> Group<'a> {
             is_kept: owner.keeps(&kinds),
             kinds,
             live: self.included.live,
+            has_power_of_two_sizes: !self.included.has_odd_size,
             change: sources
                 .history
                 .and_then(|history| history.change_of_sites(holder, &self.members)),
