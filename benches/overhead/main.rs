@@ -103,6 +103,7 @@ fn hold(pid: u32, modes: &[String]) -> Result<()> {
         .iter()
         .filter_map(|library| match library.role {
             LibraryRole::Cuda(layer) => Some((library.path.as_path(), layer)),
+            LibraryRole::Library => Some((library.path.as_path(), Layer::Library)),
             LibraryRole::Framework => Some((library.path.as_path(), Layer::Framework)),
             LibraryRole::Requests | LibraryRole::Library | LibraryRole::Loader => None,
         })

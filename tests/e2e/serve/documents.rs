@@ -50,9 +50,17 @@ fn check_truth(metrics: &Metrics, truth: &Truth, pid: u32) {
     let launches = metrics.sum("gpuprobe_kernel_launches_total", &own);
     assert_eq!(launches, truth.launches);
     let copied = [&own[..], &[("direction", "H2D")]].concat();
-    assert_eq!(metrics.sum("gpuprobe_copy_bytes_total", &copied), 5 << 20);
     let sets = [&own[..], &[("direction", "set")]].concat();
-    assert_eq!(metrics.sum("gpuprobe_copies_total", &sets), truth.sets);
+    for (bytes, calls) in [
+        ("gpuprobe_copy_bytes_total", "gpuprobe_copies_total"),
+        (
+            "gpuprobe_copy_site_bytes_total",
+            "gpuprobe_copy_site_calls_total",
+        ),
+    ] {
+        assert_eq!(metrics.sum(bytes, &copied), 5 << 20);
+        assert_eq!(metrics.sum(calls, &sets), truth.sets);
+    }
 }
 
 #[test]
