@@ -105,7 +105,7 @@ fn hold(pid: u32, modes: &[String]) -> Result<()> {
             LibraryRole::Cuda(layer) => Some((library.path.as_path(), layer)),
             LibraryRole::Library => Some((library.path.as_path(), Layer::Library)),
             LibraryRole::Framework => Some((library.path.as_path(), Layer::Framework)),
-            LibraryRole::Requests | LibraryRole::Library | LibraryRole::Loader => None,
+            LibraryRole::Requests | LibraryRole::Loader => None,
         })
         .collect();
     let floors: Result<Vec<_>> = MODES
