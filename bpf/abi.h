@@ -115,7 +115,8 @@ enum gp_op {
 	/* Makes `stream` wait for the event `address`, by which it may join a capture */
 	GP_OP_STREAM_WAIT,
 	GP_OP_STREAM_DESTROY, /* Destroys `stream` */
-	GP_OP_OBJECT_CREATE,  /* Creates an object and writes its handle to `out` */
+	/* Creates an object and writes its handle to `out`; if there is a `size`, so many */
+	GP_OP_OBJECT_CREATE,
 	GP_OP_OBJECT_DESTROY, /* Destroys the object `address` */
 	/* A framework's allocator has allocated `size` bytes at `address` (freed them if
 	 * `size` is negative); `out` bytes are then allocated on `device` and `stream`
@@ -126,6 +127,9 @@ enum gp_op {
 	 * `device`, after its retries; `out` bytes are allocated there and `stream` bytes
 	 * reserved. Entry probe only */
 	GP_OP_OUT_OF_MEMORY,
+	/* Moves the GPU memory of the process `address` to the host; its caller may be any */
+	GP_OP_CHECKPOINT,
+	GP_OP_RESTORE, /* Moves it back, to the same addresses */
 };
 
 /* Location of a launch's grid and block. */
@@ -148,6 +152,7 @@ enum gp_flag {
 	GP_FLAG_OUT_BYTES = 8,      /* send the 64 bytes at `out` as extra values */
 	GP_FLAG_LEDGER_EVENT = 16,  /* send the call although it is not a memory call */
 	GP_FLAG_WITH_STACK = 32,    /* take the call stack */
+	GP_FLAG_IN_PROGRESS = 64,   /* GP_NCCL_IN_PROGRESS is no error */
 };
 
 /* Library that exports a function. */

@@ -56,6 +56,8 @@ enum gp_record_u16 {
 	GP_RECORD_PYTHON_CODE = 17,
 	GP_RECORD_TENSOR = 18,
 	GP_RECORD_REQUEST = 19,
+	GP_RECORD_CHECKPOINT = 20,
+	GP_RECORD_RESTORE = 21,
 };
 
 /* An outermost memory call, sent at its return. Times are CLOCK_MONOTONIC nanoseconds. */
@@ -120,7 +122,7 @@ struct gp_request {
 };
 
 /* A process (with its group leader's comm) or thread that is first seen, renamed,
- * exited, or executing a new program. */
+ * exited, executing a new program, checkpointed or restored. */
 struct gp_task {
 	__u16 type;
 	__u16 from_birth; /* of a process: it was traced from its start */

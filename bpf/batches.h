@@ -3,31 +3,20 @@
  * forwarded unchanged. */
 #pragma once
 
-struct gp_batch_record {
-	struct gp_batch batch;
-	__u8 bytes[GP_MAX_BATCH_BYTES];
-};
+GP_LONG_RECORD(gp_batch_record, gp_batch, batch, bytes, GP_MAX_BATCH_BYTES);
 
-/* Number of records according to the batch header; it is not trustworthy. */
-static __always_inline __u64 gp_batch_records(__u64 batch)
+/* Counts a lost batch, also in its process: the next batch reveals the gap, which must
+ * not be counted twice. The number of records in its header is not trustworthy. */
+static __always_inline void gp_count_lost_batch(struct gp_process *process, __u64 batch)
 {
 	__u32 records = 0;
 
 	bpf_probe_read_user(&records, sizeof(records), (void *)(batch + GP_BATCH_RECORDS_AT));
-	if (records == 0)
-		return 1;
-	return records < GP_MAX_BATCH_RECORDS ? records : GP_MAX_BATCH_RECORDS;
-}
-
-/* Counts a lost batch, also in its process: the next batch reveals the gap, which must
- * not be counted twice. */
-static __always_inline void gp_count_lost_batch(struct gp_process *process, __u64 batch)
-{
-	__u64 records = gp_batch_records(batch);
-
-	gp_count_many(activity, records);
+	if (records > GP_MAX_BATCH_RECORDS)
+		records = GP_MAX_BATCH_RECORDS;
+	gp_count_many(activity, records ?: 1);
 	if (process)
-		__sync_fetch_and_add(&process->activity_lost, records);
+		__sync_fetch_and_add(&process->activity_lost, records ?: 1);
 }
 
 /* Sends a batch; false if the ring is full or it is unreadable. */

@@ -205,6 +205,12 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
 	gp_read_arguments(ctx, &arguments);
+	if (gp_is_checkpoint(op)) {
+		arguments.registers[7] = pid_tgid; /* no more of the stack is needed */
+		bpf_map_update_elem(&checkpoints, &arguments.registers[7], arguments.registers,
+				    BPF_ANY);
+		return 0;
+	}
 	/* Its handle may be reused before the call returns. */
 	if (op == GP_OP_STREAM_DESTROY)
 		gp_forget_stream(gp_value_of(&arguments, &recipe->stream));

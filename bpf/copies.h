@@ -92,11 +92,9 @@ __noinline int gp_send_copy(struct gp_thread *thread, struct gp_frame *frame, __
 	if (!thread->announced)
 		gp_announce(thread);
 	unread = gp_unread(activity_ring);
-	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_copy, unread);
-	if (!copy) {
-		gp_count(copies);
+	copy = gp_reserve_or_count(copies, activity_ring, GP_RING_ACTIVITY, struct gp_copy, unread);
+	if (!copy)
 		return 0;
-	}
 	copy->type = GP_RECORD_COPY;
 	copy->row = frame->row;
 	copy->result = result;

@@ -5,9 +5,7 @@
 /* Counts a hit. Returns its start if it is timed, or 0. */
 static __always_inline __u64 gp_begin_hit(struct gp_thread *thread)
 {
-	if (++thread->cost.untimed < GP_TIMED_EVERY)
-		return 0;
-	return bpf_ktime_get_ns();
+	return ++thread->cost.untimed < GP_TIMED_EVERY ? 0 : bpf_ktime_get_ns();
 }
 
 static __always_inline void gp_end_hit(struct gp_thread *thread, __u64 start_ns)
@@ -17,12 +15,6 @@ static __always_inline void gp_end_hit(struct gp_thread *thread, __u64 start_ns)
 	thread->cost.untimed = 0;
 	thread->cost.timed++;
 	thread->cost.timed_ns += bpf_ktime_get_ns() - start_ns;
-}
-
-/* Whether the tensors of the process are not wanted any more. */
-static __always_inline bool gp_is_without_tensors(__u32 tgid)
-{
-	return any_tensors_off && bpf_map_lookup_elem(&tensors_off, &tgid);
 }
 
 /* Removes the state of a thread that has ended; its cost is its process's. */

@@ -29,6 +29,7 @@
 #include "python_code.h"
 #include "stacks.h"
 #include "tensors.h"
+#include "checkpoints.h"
 #include "calls.h"
 #include "returns.h"
 #include "tasks.h"

@@ -9,17 +9,21 @@ static __always_inline __u64 gp_start_of(struct task_struct *task, bool of_leade
 			 : BPF_CORE_READ(task, start_boottime);
 }
 
-/* Process id in the innermost PID namespace. */
-static __always_inline __u32 gp_inner_pid(struct task_struct *task)
+/* The PID namespaces of the task's process, which has a number in each. */
+static __always_inline struct pid *gp_pid_of(struct task_struct *task)
 {
-	struct upid *number;
-	struct pid *pid;
-	__u32 level;
+	return BPF_CORE_READ(task, group_leader, thread_pid);
+}
 
-	pid = BPF_CORE_READ(task, group_leader, thread_pid);
-	level = BPF_CORE_READ(pid, level);
-	number = (struct upid *)&pid->numbers + level;
-	return BPF_CORE_READ(number, nr);
+static __always_inline __u32 gp_level_of(struct pid *pid)
+{
+	return BPF_CORE_READ(pid, level);
+}
+
+/* The number in the namespace of this depth. */
+static __always_inline struct upid *gp_number_at(struct pid *pid, __u32 level)
+{
+	return (struct upid *)&pid->numbers + level;
 }
 
 /* Reads the comm of the task or of its group leader. */
@@ -40,19 +44,17 @@ static __always_inline bool gp_outlives(struct task_struct *task)
 /* Time of the last inode change; 0 if unknown. */
 static __always_inline __u64 gp_changed_ns(struct inode *inode)
 {
-	struct inode___6_6 *inode_6_6 = (void *)inode;
-	struct inode___6_5 *inode_6_5 = (void *)inode;
 	__u64 seconds, nanoseconds;
 
 	if (bpf_core_field_exists(inode->i_ctime_sec)) {
 		seconds = BPF_CORE_READ(inode, i_ctime_sec);
 		nanoseconds = BPF_CORE_READ(inode, i_ctime_nsec);
-	} else if (bpf_core_field_exists(inode_6_6->__i_ctime)) {
-		seconds = BPF_CORE_READ(inode_6_6, __i_ctime.tv_sec);
-		nanoseconds = BPF_CORE_READ(inode_6_6, __i_ctime.tv_nsec);
-	} else if (bpf_core_field_exists(inode_6_5->i_ctime)) {
-		seconds = BPF_CORE_READ(inode_6_5, i_ctime.tv_sec);
-		nanoseconds = BPF_CORE_READ(inode_6_5, i_ctime.tv_nsec);
+	} else if (bpf_core_field_exists(inode->__i_ctime)) {
+		seconds = BPF_CORE_READ(inode, __i_ctime.tv_sec);
+		nanoseconds = BPF_CORE_READ(inode, __i_ctime.tv_nsec);
+	} else if (bpf_core_field_exists(inode->i_ctime)) {
+		seconds = BPF_CORE_READ(inode, i_ctime.tv_sec);
+		nanoseconds = BPF_CORE_READ(inode, i_ctime.tv_nsec);
 	} else {
 		return 0;
 	}

@@ -145,10 +145,7 @@ static __always_inline void gp_on_stream(struct gp_arguments *arguments,
 
 /* ---- names -------------------------------------------------------------- */
 
-struct gp_kernel_record {
-	struct gp_kernel kernel;
-	char name[GP_NAME_LEN];
-};
+GP_LONG_RECORD(gp_kernel_record, gp_kernel, kernel, name, GP_NAME_LEN);
 
 /* Grid and block of a launch. */
 struct gp_shape {
@@ -160,15 +157,14 @@ struct gp_shape {
 __noinline int gp_send_kernel(struct gp_launch_key *key, __u64 name, __u32 given,
 			      const struct gp_shape *shape)
 {
-	struct gp_kernel_record *record = gp_reserve(
-		activity_ring, GP_RING_ACTIVITY, struct gp_kernel_record, gp_unread(activity_ring));
+	struct gp_kernel_record *record =
+		gp_reserve_or_count(names, activity_ring, GP_RING_ACTIVITY, struct gp_kernel_record,
+				    gp_unread(activity_ring));
 	struct gp_kernel *kernel;
 	long length = 0;
 
-	if (!record) {
-		gp_count(names);
+	if (!record)
 		return 0;
-	}
 	kernel = &record->kernel;
 	kernel->type = GP_RECORD_KERNEL;
 	kernel->given = given;
@@ -375,11 +371,10 @@ __noinline int gp_send_launch(struct gp_thread *thread, struct gp_frame *frame, 
 	if (!thread->announced)
 		gp_announce(thread);
 	unread = gp_unread(activity_ring);
-	launch = gp_reserve(activity_ring, GP_RING_ACTIVITY, struct gp_launch, unread);
-	if (!launch) {
-		gp_count(single_launches);
+	launch = gp_reserve_or_count(single_launches, activity_ring, GP_RING_ACTIVITY,
+				     struct gp_launch, unread);
+	if (!launch)
 		return 0;
-	}
 	launch->type = GP_RECORD_LAUNCH;
 	launch->captured = frame->captured;
 	launch->result = result;

@@ -75,6 +75,13 @@
 #define GP_SMALL_TABLE_BYTES (2 * 1024)
 #define GP_MAX_TABLE_BYTES (64 * 1024)
 
+/* ncclInProgress: a communicator that does not block has been made, or is being destroyed. */
+#define GP_NCCL_IN_PROGRESS 7
+/* Maximum number of objects that a call makes. */
+#define GP_MAX_OBJECTS 256
+
+#define GP_SIGSTOP 19
+
 /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: the capture continues. */
 #define GP_WRONG_THREAD 908
 

@@ -84,11 +84,8 @@ __noinline int gp_is_probed_library(struct gp_loader *loader, __u64 name)
  * other notices. A notice about a stopped process is always sent. */
 static __always_inline bool gp_notice_is_pending(__u32 tgid, __u64 now)
 {
-	__u64 *since;
+	__u64 *since = hold_targets ? NULL : bpf_map_lookup_elem(&noticed, &tgid);
 
-	if (hold_targets)
-		return false;
-	since = bpf_map_lookup_elem(&noticed, &tgid);
 	return since && now - *since < GP_NOTICE_TIMEOUT_NS;
 }
 

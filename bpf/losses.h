@@ -67,6 +67,14 @@ __noinline int gp_spend(__u32 ring, __u64 bytes, __u64 read, __u64 written)
 			  ? bpf_ringbuf_reserve(&ring, sizeof(type), 0)                            \
 			  : NULL))
 #define gp_reserve(ring, which, type, unread) gp_reserve_as(ring, which, which, type, unread)
+/* The same; if it is NULL, that is counted as `loss`. */
+#define gp_reserve_or_count(loss, ...)                                                             \
+	({                                                                                         \
+		void *reserved = gp_reserve(__VA_ARGS__);                                          \
+		if (!reserved)                                                                     \
+			gp_count(loss);                                                            \
+		reserved;                                                                          \
+	})
 /* Bytes in the ring that have not been read. */
 #define gp_unread(ring) bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA)
 

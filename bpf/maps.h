@@ -10,6 +10,12 @@
 		__type(value, value_type);                                                         \
 	} name SEC(".maps")
 
+#define GP_RING(name, bytes)                                                                       \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_RINGBUF);                                                \
+		__uint(max_entries, bytes);                                                        \
+	} name SEC(".maps")
+
 /* A value. `bits` is 32 or 64; the upper half of a 32-bit argument is
  * undefined and is masked off. */
 struct gp_value {
@@ -162,17 +168,14 @@ struct gp_current {
 	__u32 number; /* of the context: 0 for primary ones */
 };
 
-/* What the last stack of a thread says about the next one. */
+/* The Python frames of a stack, and what the last one of a thread says about the next. */
 struct gp_last {
-	__u32 reach; /* how many words from its begin the path took */
-	/* Of the Python frames, see gp_python_walk. */
-	__u32 flags;
-	__u64 sleeps;
-	__u64 first;
-	__u64 state;
-	__u64 lowest; /* the outermost frame */
 	__u32 count;
-	__u32 reserved;
+	__u32 flags;
+	__u64 sleeps; /* gp_main_sleeps at the start of the walk, or 0 for own frames */
+	__u64 first;  /* the innermost frame */
+	__u64 state;  /* hash of the frames */
+	__u64 lowest; /* the outermost frame */
 };
 
 /* The first two are also read by user space. */
@@ -187,8 +190,8 @@ struct gp_thread {
 	__u64 block;     /* address of the last block of a framework's allocator */
 	struct gp_last last;
 	__u32 without_tensors; /* the process is in tensors_off, as of the last timed hit */
-	__u32 reserved;
-	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
+	__u32 reach;           /* how many words from its begin the path of the last stack took */
+	__u64 memory_sp;       /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
 	__u32 nested;          /* number of calls inside it so far */
 	__u32 level;           /* index of the current context in `current` */
@@ -209,17 +212,11 @@ struct gp_thread no_threads;
 
 /* Memory calls with their processes and threads, in the order in which they happened.
  * Full: the call is counted in losses.ring_full. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, GP_MEMORY_RING_BYTES);
-} memory_ring SEC(".maps");
+GP_RING(memory_ring, GP_MEMORY_RING_BYTES);
 
 /* Kernel names, copies and single launches. Full: losses.names, losses.copies,
  * losses.single_launches. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 8 * 1024 * 1024);
-} activity_ring SEC(".maps");
+GP_RING(activity_ring, 8 * 1024 * 1024);
 
 /* Launch counters; read at each report, which removes those of exited processes.
  * Preallocated: a map that allocates on demand fails on bursts of new kernels. Full:
@@ -249,10 +246,7 @@ struct gp_capture {
 GP_MAP(captures, LRU_HASH, 8192, struct gp_capture_key, struct gp_capture);
 
 /* gp_notice records; wakes the reader at once. Full: losses.notices. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 512 * 1024);
-} control_ring SEC(".maps");
+GP_RING(control_ring, 512 * 1024);
 
 /* tid -> open calls and current device. One entry per live thread that has called a
  * traced function; removed at thread exit. Full: the calls of further threads are
@@ -263,15 +257,15 @@ GP_MAP(threads, HASH, 16384, __u32, struct gp_thread);
 struct gp_process {
 	struct gp_cost cost; /* of its ended threads */
 	__u32 id;            /* distinguishes processes and programs that share a PID */
-	__u32 announced;
-	__u32 devices;      /* result of cuDeviceGetCount, 0 before */
-	__u32 captures;     /* number of open stream captures */
-	__u16 epoch;        /* gp_launch_key.epoch */
-	__u16 contexts;     /* number of contexts created so far, which numbers them */
-	__u32 captured;     /* number of captures begun so far, which numbers them */
-	__u32 graph_memory; /* a graph of the process allocates or frees memory */
-	__u32 reserved;
+	__u16 announced;
+	__u16 graph_memory;  /* a graph of the process allocates or frees memory */
+	__u32 devices;       /* result of cuDeviceGetCount, 0 before */
+	__u32 captures;      /* number of open stream captures */
+	__u16 epoch;         /* gp_launch_key.epoch */
+	__u16 contexts;      /* number of contexts created so far, which numbers them */
+	__u32 captured;      /* number of captures begun so far, which numbers them */
 	__u64 activity_lost; /* lost activity records */
+	__u64 leader;        /* its task_struct, in which gp_pid_of reads */
 };
 
 struct gp_process no_processes;

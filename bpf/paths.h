@@ -37,7 +37,7 @@ static __always_inline bool gp_read_words(struct gp_walk *walk, __u64 sp, __u32 
 static __always_inline __u64 gp_return_address(struct gp_thread *thread, struct gp_walk *walk,
 					       __u64 sp)
 {
-	if (!gp_read_words(walk, sp, 0, thread->last.reach ?: 1) && !gp_read_words(walk, sp, 0, 1))
+	if (!gp_read_words(walk, sp, 0, thread->reach ?: 1) && !gp_read_words(walk, sp, 0, 1))
 		return 0;
 	return walk->python.words[0];
 }
@@ -66,7 +66,7 @@ __noinline __u64 gp_follow_path(struct gp_thread *thread, struct gp_walk *walk, 
 			return 0;
 		last = path->offsets[last];
 		if (last < GP_PATH_WORDS)
-			thread->last.reach = last + 1;
+			thread->reach = last + 1;
 		if ((first < walk->begin || last >= walk->begin + walk->count) &&
 		    !gp_read_words(walk, sp, first, last - first + 1))
 			return 0;

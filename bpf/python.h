@@ -183,7 +183,7 @@ static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_p
 		gp_python_find_slot(python);
 	}
 	if (python->has_slot)
-		walk->flags |= GP_PYTHON_UNREADABLE;
+		walk->now.flags |= GP_PYTHON_UNREADABLE;
 #endif
 	return 0;
 }

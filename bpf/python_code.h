@@ -74,15 +74,8 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 		gp_count(python_unreadable);
 }
 
-struct gp_python_code_small {
-	struct gp_python_code code;
-	__u8 table[GP_SMALL_TABLE_BYTES];
-};
-
-struct gp_python_code_large {
-	struct gp_python_code code;
-	__u8 table[GP_MAX_TABLE_BYTES];
-};
+GP_LONG_RECORD(gp_python_code_small, gp_python_code, code, table, GP_SMALL_TABLE_BYTES);
+GP_LONG_RECORD(gp_python_code_large, gp_python_code, code, table, GP_MAX_TABLE_BYTES);
 
 #define gp_send_code_of(record_type)                                                               \
 	({                                                                                         \
@@ -141,7 +134,7 @@ static __always_inline bool gp_send_python(struct gp_python *python, struct gp_p
 {
 	struct gp_python_stack *stack;
 
-	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
+	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->now.count; i++)
 		if (!gp_send_python_code(python, walk, process, i))
 			return false;
 	stack = gp_reserve(stack_ring, GP_RING_STACKS, struct gp_python_stack,
@@ -149,12 +142,12 @@ static __always_inline bool gp_send_python(struct gp_python *python, struct gp_p
 	if (!stack)
 		return false;
 	stack->type = GP_RECORD_PYTHON;
-	stack->count = walk->count;
+	stack->count = walk->now.count;
 	stack->tgid = bpf_get_current_pid_tgid() >> 32;
 	stack->id = id;
 	stack->native = native;
 	stack->process = process;
-	stack->flags = walk->flags;
+	stack->flags = walk->now.flags;
 	/* It cannot fail. */
 	bpf_probe_read_kernel(stack->frames, sizeof(stack->frames), walk->frames);
 	bpf_ringbuf_submit(stack, gp_wake_now(GP_RING_STACKS));
@@ -182,13 +175,13 @@ __noinline __u64 gp_with_python(struct gp_walk *stack, struct gp_thread *thread,
 	id = gp_walk_python(python, walk, &thread->last, tid == tgid, native);
 	if (id)
 		return id;
-	id = gp_mix(gp_identify_python(python, walk, native), walk->flags) | 1;
+	id = gp_mix(gp_identify_python(python, walk, native), walk->now.flags) | 1;
 	if (gp_python_moved(walk))
 		return native;
 	if (!bpf_map_lookup_elem(&sent_python, &id)) {
-		if (walk->flags & GP_PYTHON_CUT)
+		if (walk->now.flags & GP_PYTHON_CUT)
 			gp_count(python_cut);
-		if (walk->flags & GP_PYTHON_UNREADABLE)
+		if (walk->now.flags & GP_PYTHON_UNREADABLE)
 			gp_count(python_unreadable);
 		if (!gp_send_python(python, walk, thread->process, native, id)) {
 			gp_count(python);

@@ -67,22 +67,22 @@ __noinline __u32 gp_hash_python_part(struct gp_python *python, struct gp_python_
 	if (!python || !walk)
 		return 0;
 	frame = walk->next;
-	state = walk->state;
+	state = walk->now.state;
 	for (__u32 i = 0; i < GP_PYTHON_AT_ONCE && frame; i++) {
 		__u32 at;
 		__u8 mark;
 
-		walk->outermost = frame;
+		walk->now.lowest = frame;
 
 		if (!gp_python_read_frame(python, walk, frame)) {
-			walk->flags |= GP_PYTHON_UNREADABLE;
+			walk->now.flags |= GP_PYTHON_UNREADABLE;
 			frame = 0;
 			break;
 		}
 		at = frame - walk->from;
 		mark = gp_python_mark(python, walk, at);
-		if (!gp_python_is_entry(python, mark) && walk->count++ >= GP_PYTHON_DEPTH) {
-			walk->flags |= GP_PYTHON_CUT;
+		if (!gp_python_is_entry(python, mark) && walk->now.count++ >= GP_PYTHON_DEPTH) {
+			walk->now.flags |= GP_PYTHON_CUT;
 			frame = 0;
 			break;
 		}
@@ -93,7 +93,7 @@ __noinline __u32 gp_hash_python_part(struct gp_python *python, struct gp_python_
 		frame = gp_python_member(walk, at, python->previous);
 	}
 	walk->next = frame;
-	walk->state = state;
+	walk->now.state = state;
 	return frame != 0;
 }
 
@@ -116,7 +116,7 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 	__u64 code = gp_python_member(walk, at, python->code) & ~(__u64)python->tag_mask;
 	__u16 marks = gp_python_member(walk, at, python->entry);
 	bool is_entry = gp_python_is_entry(python, marks);
-	__u32 count = walk->count, index = is_entry ? count - 1 : count;
+	__u32 count = walk->now.count, index = is_entry ? count - 1 : count;
 	struct gp_python_frame *frame;
 
 	if (index >= GP_PYTHON_DEPTH)
@@ -139,7 +139,7 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 	}
 	frame->reserved = 0;
 	walk->codes[index] = code;
-	walk->count = count + 1;
+	walk->now.count = count + 1;
 	return true;
 }
 
@@ -155,7 +155,7 @@ __noinline __u32 gp_walk_python_part(struct gp_python *python, struct gp_python_
 		__u32 at;
 
 		if (!gp_python_read_frame(python, walk, frame)) {
-			walk->flags |= GP_PYTHON_UNREADABLE;
+			walk->now.flags |= GP_PYTHON_UNREADABLE;
 			frame = 0;
 			break;
 		}
@@ -185,7 +185,7 @@ __noinline __u64 gp_identify_python(struct gp_python *python, struct gp_python_w
 {
 	if (!walk)
 		return 0;
-	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++) {
+	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->now.count; i++) {
 		struct gp_python_frame *frame = &walk->frames[i];
 
 		frame->code = gp_python_identity(python, walk, walk->codes[i]);
@@ -199,7 +199,7 @@ __noinline __u64 gp_identify_python(struct gp_python *python, struct gp_python_w
  * invalidates the walk. */
 static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
 {
-	return walk->sleeps && gp_main_sleeps() != walk->sleeps;
+	return walk->now.sleeps && gp_main_sleeps() != walk->now.sleeps;
 }
 
 /* Hashes the Python frames of the current thread, or, if it has none, of the main thread if that is
@@ -209,42 +209,33 @@ static __always_inline void gp_hash_python(struct gp_python *python, struct gp_p
 {
 	__u64 sleeps = 0, frame;
 
-	walk->flags = 0;
+	walk->now.flags = 0;
 	frame = gp_python_top(python, walk, is_main);
-	if (!frame && !walk->flags && !is_main) {
+	if (!frame && !walk->now.flags && !is_main) {
 		sleeps = gp_main_sleeps();
 		/* They are hashed already. */
 		if (sleeps && sleeps == last->sleeps) {
-			walk->sleeps = sleeps;
-			walk->flags = last->flags;
-			walk->first = last->first;
-			walk->state = last->state;
-			walk->count = last->count;
+			walk->now = *last;
 			return;
 		}
 		if (sleeps &&
 		    !gp_python_innermost(python, walk, python->main_state, python->main_id, &frame))
 			sleeps = 0;
 		if (sleeps)
-			walk->flags = GP_PYTHON_WAITS;
+			walk->now.flags = GP_PYTHON_WAITS;
 	}
-	walk->sleeps = sleeps;
-	walk->count = 0;
+	walk->now.sleeps = sleeps;
+	walk->now.count = 0;
 	walk->bytes = 0;
-	walk->state = 0;
-	walk->outermost = frame;
-	walk->first = walk->next = frame;
+	walk->now.state = 0;
+	walk->now.lowest = frame;
+	walk->now.first = walk->next = frame;
 	walk->lowest = last->lowest;
 	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
 		gp_hash_python_part(python, walk);
 	if (walk->next)
-		walk->flags |= GP_PYTHON_CUT;
-	last->sleeps = sleeps;
-	last->flags = walk->flags;
-	last->first = frame;
-	last->state = walk->state;
-	last->count = walk->count;
-	last->lowest = walk->outermost;
+		walk->now.flags |= GP_PYTHON_CUT;
+	*last = walk->now;
 }
 
 /* Walks the Python frames of the current thread. Returns the id of the combined stack
@@ -261,18 +252,18 @@ __noinline __u64 gp_walk_python(struct gp_python *python, struct gp_python_walk 
 		return native;
 	walk->generation = python->generation;
 	gp_hash_python(python, walk, last, is_main);
-	if (!walk->count && (!walk->flags || walk->sleeps))
+	if (!walk->now.count && (!walk->now.flags || walk->now.sleeps))
 		return native;
-	key = gp_mix(gp_mix(walk->state, walk->flags), native);
+	key = gp_mix(gp_mix(walk->now.state, walk->now.flags), native);
 	walk->key = key;
 	if (walk->generation) {
 		known = bpf_map_lookup_elem(&known_python, &key);
 		if (known && known->generation == walk->generation)
 			return gp_python_moved(walk) ? native : known->id;
 	}
-	walk->count = 0;
+	walk->now.count = 0;
 	walk->bytes = 0;
-	walk->next = walk->first;
+	walk->next = walk->now.first;
 	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
 		gp_walk_python_part(python, walk);
 	return 0;

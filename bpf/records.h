@@ -2,6 +2,13 @@
 /* Sending of records, with batched wake-ups of the reader. */
 #pragma once
 
+/* A record with up to `most` bytes behind its header. */
+#define GP_LONG_RECORD(name, type, header, rest, most)                                             \
+	struct name {                                                                              \
+		struct type header;                                                                \
+		__u8 rest[most];                                                                   \
+	}
+
 /* Wakes the reader for this record, unless it is about to read anyway: data that it
  * needs may disappear with the process. */
 static __always_inline __u64 gp_wake_now(enum gp_ring which)
@@ -42,6 +49,7 @@ __noinline int gp_send_task(__u32 type, __u32 process, __u64 at, __u64 new_name)
 	struct task_struct *task = (struct task_struct *)at;
 	bool of_process = type == GP_RECORD_PROCESS;
 	__u64 unread = gp_unread(memory_ring);
+	struct upid *number;
 	struct gp_task *record;
 
 	if (of_process || type == GP_RECORD_THREAD)
@@ -58,7 +66,8 @@ __noinline int gp_send_task(__u32 type, __u32 process, __u64 at, __u64 new_name)
 	record->from_birth = of_process && gp_traced_from_start(at, true, record->tgid);
 	record->uid = (__u32)bpf_get_current_uid_gid();
 	record->process = process;
-	record->inner_pid = gp_inner_pid(task);
+	number = gp_number_at(gp_pid_of(task), gp_level_of(gp_pid_of(task)));
+	record->inner_pid = BPF_CORE_READ(number, nr);
 	record->cgroup = bpf_get_current_cgroup_id();
 	record->time_ns = bpf_ktime_get_ns();
 	record->start_boot_ns = gp_start_of(task, true);
@@ -75,30 +84,19 @@ __noinline int gp_send_task(__u32 type, __u32 process, __u64 at, __u64 new_name)
 	return 1;
 }
 
-/* Stops the current process, if enabled, until user space has attached; true if it was
- * stopped. It stops before its next instruction. */
-static __always_inline bool gp_hold(__u32 tgid)
-{
-	const int sigstop = 19;
-
-	return hold_targets && !ending && bpf_map_lookup_elem(&targets, &tgid) &&
-	       bpf_send_signal(sigstop) == 0;
-}
-
 /* Sends a notice about the current process, which runs `image`; false if the ring is
- * full. The process is stopped only if it was sent, because only the reader of the
- * notice resumes it. */
+ * full. The process is stopped, if enabled, until user space has attached: before its next
+ * instruction, and only if the notice was sent, because only its reader resumes it. */
 static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image *image)
 {
-	struct gp_notice *notice = gp_reserve(control_ring, GP_RING_CONTROL, struct gp_notice,
-					      gp_unread(control_ring));
+	struct gp_notice *notice = gp_reserve_or_count(notices, control_ring, GP_RING_CONTROL,
+						       struct gp_notice, gp_unread(control_ring));
 
-	if (!notice) {
-		gp_count(notices);
+	if (!notice)
 		return false;
-	}
 	notice->type = type;
-	notice->held = gp_hold(tgid);
+	notice->held = hold_targets && !ending && bpf_map_lookup_elem(&targets, &tgid) &&
+		       bpf_send_signal(GP_SIGSTOP) == 0;
 	notice->tgid = tgid;
 	notice->image = *image;
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);

@@ -89,14 +89,9 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 		__builtin_memcpy(detail->values, thread->extra, sizeof(detail->values));
 }
 
-/* Reserves a record of the memory ring, or counts the loss. */
 #define gp_reserve_call(record, unread)                                                            \
-	({                                                                                         \
-		(record) = gp_reserve(memory_ring, GP_RING_MEMORY, typeof(*(record)), unread);     \
-		if (!(record))                                                                     \
-			gp_count(ring_full);                                                       \
-		(record);                                                                          \
-	})
+	((record) = gp_reserve_or_count(ring_full, memory_ring, GP_RING_MEMORY, typeof(*(record)), \
+					unread))
 
 /* After an out-of-memory error the reader is woken at once, because the GPU's free
  * memory soon changes. */
@@ -107,10 +102,7 @@ static __always_inline __u64 gp_call_flags(__s32 result, __u64 unread)
 	return gp_wake_flags(GP_RING_MEMORY, unread);
 }
 
-struct gp_named_record {
-	struct gp_named named;
-	char name[GP_SYMBOL_LEN];
-};
+GP_LONG_RECORD(gp_named_record, gp_named, named, name, GP_SYMBOL_LEN);
 
 /* Sends the returned call in `frame` to the ledger. */
 __noinline int gp_send_call(struct gp_thread *thread, struct gp_frame *frame, __s32 result,
@@ -228,6 +220,8 @@ static __always_inline void gp_close_call(struct pt_regs *ctx, struct gp_thread 
 	return;
 found:
 	thread->depth = depth;
+	if (result == GP_NCCL_IN_PROGRESS && recipes[row].flags & GP_FLAG_IN_PROGRESS)
+		result = 0;
 	if (left)
 		gp_count_many(single_launches, left);
 	if (gp_is_memory(op)) {
@@ -245,8 +239,15 @@ found:
 	if (!result && op == GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
 	/* Nodes collected by a failed capture are to be dropped. */
-	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger && gp_is_ledger_event(thread, row))
+	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger &&
+	    gp_is_ledger_event(thread, row)) {
 		gp_send_call(thread, frame, result, tid);
+		left = op == GP_OP_OBJECT_CREATE ? frame->size : 0;
+		for (__u32 i = 1; i < GP_MAX_OBJECTS && i < left; i++) {
+			frame->out += sizeof(__u64);
+			gp_send_call(thread, frame, result, tid);
+		}
+	}
 	if (gp_affects_launches(op))
 		gp_apply_kernels(thread, frame, op, result);
 	else if (!result && op != GP_OP_CONTEXT_CREATE)
@@ -265,6 +266,8 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 		selftest_seen |= 2;
 		return;
 	}
+	if (gp_is_checkpoint(op))
+		gp_end_checkpoint(op, bpf_get_current_pid_tgid(), (__s32)PT_REGS_RC(ctx));
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (!thread)
 		return;

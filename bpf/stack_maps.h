@@ -5,16 +5,10 @@
 /* Call stacks, before the calls that have them. A large model makes over 1,500 of them,
  * up to 64 KiB each, in its first 200 ms under trace. Full: losses.stacks or
  * losses.stack_copies. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 32 * 1024 * 1024);
-} stack_ring SEC(".maps");
+GP_RING(stack_ring, 32 * 1024 * 1024);
 
 /* Activity batches of collectors; created on request only. Full: losses.activity. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 32 * 1024 * 1024);
-} batch_ring SEC(".maps");
+GP_RING(batch_ring, 32 * 1024 * 1024);
 
 /* Hash state -> next part of the call path; written by user space and removed at
  * process exit. Full: user space starts over. */
@@ -52,17 +46,12 @@ struct gp_look {
 
 /* The Python frames of a stack, and a buffer for one. */
 struct gp_python_walk {
-	__u32 count;
-	__u32 flags;
-	__u64 sleeps;     /* gp_main_sleeps at the start of the walk, or 0 for own frames */
-	__u64 first;      /* the innermost frame */
-	__u64 next;       /* the next frame of the walk */
-	__u64 state;      /* hash of the frames so far */
-	__u64 key;        /* in known_python */
-	__u64 generation; /* gp_python.generation at the start of the walk */
-	__u64 outermost;  /* the outermost frame so far */
-	__u64 lowest;     /* that of the thread's walk before */
-	__u64 from;       /* address and size of the window's content */
+	struct gp_last now; /* of the frames so far */
+	__u64 next;         /* the next frame of the walk */
+	__u64 key;          /* in known_python */
+	__u64 generation;   /* gp_python.generation at the start of the walk */
+	__u64 lowest;       /* that of the thread's walk before */
+	__u64 from;         /* address and size of the window's content */
 	__u64 bytes;
 	__u8 code[GP_PYTHON_MASK + 9];
 	union {

@@ -10,16 +10,6 @@
  * same depth. */
 #pragma once
 
-/* Walks the frame pointers. */
-static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *walk)
-{
-	struct gp_stack *record = &walk->record;
-	long bytes =
-		bpf_get_stack(ctx, record->addresses, sizeof(record->addresses), BPF_F_USER_STACK);
-
-	record->count = bytes > 0 ? bytes / sizeof(__u64) : 0;
-}
-
 /* Mixes the addresses of the walk into `state`. */
 __noinline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
 {
@@ -45,15 +35,6 @@ static __always_inline void gp_fill_replaced(struct gp_stack *stack)
 		stack->replaced_count = i + 1;
 		instance = BPF_CORE_READ(instance, next);
 	}
-}
-
-/* Bytes from `sp` to the base of the main thread's stack, beyond which are its
- * arguments and environment. A very large number if `sp` is on another stack. */
-static __always_inline __u64 gp_stack_room(__u64 sp)
-{
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-
-	return BPF_CORE_READ(task, mm, start_stack) - sp;
 }
 
 /* Copies the stack from `sp` upwards, page by page, to its end. */
@@ -83,20 +64,9 @@ static __always_inline bool gp_reaches(struct gp_walk *walk, __u32 bytes)
 	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(walk->record.sp + bytes)) == 0;
 }
 
-struct gp_stack_small {
-	struct gp_stack stack;
-	__u8 bytes[GP_SMALL_STACK_BYTES + 4096];
-};
-
-struct gp_stack_medium {
-	struct gp_stack stack;
-	__u8 bytes[GP_MEDIUM_STACK_BYTES + 4096];
-};
-
-struct gp_stack_large {
-	struct gp_stack stack;
-	__u8 bytes[GP_MAX_STACK_BYTES];
-};
+GP_LONG_RECORD(gp_stack_small, gp_stack, stack, bytes, GP_SMALL_STACK_BYTES + 4096);
+GP_LONG_RECORD(gp_stack_medium, gp_stack, stack, bytes, GP_MEDIUM_STACK_BYTES + 4096);
+GP_LONG_RECORD(gp_stack_large, gp_stack, stack, bytes, GP_MAX_STACK_BYTES);
 
 /* User space may cache the path as soon as the record is submitted, and then removes
  * the entry in sent_copies: it must exist before. */
@@ -119,7 +89,11 @@ struct gp_stack_large {
 /* Sends the walk with a copy of the stack; false if the ring is full. */
 static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_sent *sent)
 {
-	walk->room = gp_stack_room(walk->record.sp);
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	/* Beyond the base of the main thread's stack are its arguments and environment. A very
+	 * large number if the stack is another. */
+	walk->room = BPF_CORE_READ(task, mm, start_stack) - walk->record.sp;
 	walk->record.id = sent->id;
 	gp_fill_replaced(&walk->record);
 	if (gp_reaches(walk, GP_MEDIUM_STACK_BYTES))
@@ -137,11 +111,10 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, __u64 hash)
 
 	if (bpf_map_lookup_elem(&sent_walks, &hash))
 		return hash;
-	stack = gp_reserve(stack_ring, GP_RING_STACKS, struct gp_stack, gp_unread(stack_ring));
-	if (!stack) {
-		gp_count(stacks);
+	stack = gp_reserve_or_count(stacks, stack_ring, GP_RING_STACKS, struct gp_stack,
+				    gp_unread(stack_ring));
+	if (!stack)
 		return 0;
-	}
 	walk->record.id = hash;
 	gp_fill_replaced(&walk->record);
 	bpf_probe_read_kernel(stack, sizeof(*stack), &walk->record);
@@ -203,6 +176,7 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 {
 	__u64 ip = PT_REGS_IP(ctx), return_address, root, hash, id;
 	struct gp_stack *record;
+	long bytes;
 
 	return_address = gp_return_address(thread, walk, sp);
 	root = gp_path_root(thread->process, ip, return_address, sp);
@@ -223,7 +197,9 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 	record->is_stale = 0;
 	record->copied = 0;
 	record->copy_key = 0;
-	gp_walk_frames(ctx, walk);
+	/* Along the frame pointers. */
+	bytes = bpf_get_stack(ctx, record->addresses, sizeof(record->addresses), BPF_F_USER_STACK);
+	record->count = bytes > 0 ? bytes / sizeof(__u64) : 0;
 	hash = gp_hash_walk(walk, root) | 1;
 	if (stack_mode == GP_STACKS_FRAME_POINTERS)
 		return gp_send_walk(walk, hash);

@@ -95,7 +95,8 @@ static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 	thread->cost.tensors += !is_at_end;
 	start_ns = gp_begin_hit(thread);
 	if (start_ns)
-		thread->without_tensors = gp_is_without_tensors(tensor.tgid);
+		thread->without_tensors =
+			any_tensors_off && bpf_map_lookup_elem(&tensors_off, &tensor.tgid);
 	if (!is_at_end && thread->without_tensors) {
 		thread->block = 0;
 	} else {

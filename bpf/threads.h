@@ -32,6 +32,7 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 	if (process)
 		return process;
 	fresh.id = gp_process_id();
+	fresh.leader = (__u64)bpf_get_current_task_btf()->group_leader;
 	return gp_get_or_insert(&processes, &tgid, &fresh);
 }
 

@@ -7,22 +7,13 @@
 #define __VMLINUX_H__
 
 typedef unsigned char __u8;
-typedef signed char __s8;
 typedef unsigned short __u16;
-typedef short __s16;
 typedef unsigned int __u32;
 typedef int __s32;
 typedef unsigned long long __u64;
 typedef long long __s64;
-typedef __u8 u8;
-typedef __u16 u16;
-typedef __u32 u32;
-typedef __s32 s32;
-typedef __u64 u64;
-typedef __s64 s64;
 typedef __u16 __be16;
 typedef __u32 __be32;
-typedef __u64 __be64;
 typedef __u32 __wsum;
 typedef _Bool bool;
 #define true 1
@@ -40,7 +31,6 @@ enum {
 };
 enum { BPF_F_USER_STACK = 1 << 8 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
-enum { BPF_F_NO_PREALLOC = 1 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_CONS_POS = 2, BPF_RB_PROD_POS = 3 };
 
@@ -132,25 +122,18 @@ struct super_block {
 	__u32 s_dev;
 };
 
-/* The times of an inode since Linux 6.11, and before it. */
-struct inode {
-	unsigned long i_ino;
-	struct super_block *i_sb;
-	__s64 i_ctime_sec;
-	__u32 i_ctime_nsec;
-};
-
 struct timespec64 {
 	__s64 tv_sec;
 	long tv_nsec;
 };
 
-struct inode___6_6 {
-	struct timespec64 __i_ctime;
-};
-
-struct inode___6_5 {
-	struct timespec64 i_ctime;
+/* One of its three times exists: since Linux 6.11, since 6.6, and before. */
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+	__s64 i_ctime_sec;
+	__u32 i_ctime_nsec;
+	struct timespec64 __i_ctime, i_ctime;
 };
 
 struct dentry {

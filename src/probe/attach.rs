@@ -46,6 +46,8 @@ impl From<&FunctionInFile> for ProbePoint {
 pub enum Purpose {
     /// Entry and return of calls.
     Calls,
+    /// The same in whichever process: what is called is about another.
+    Checkpoints,
     /// Launches that are only counted.
     Launches,
     /// Stream operations, of which only the entry matters.
@@ -60,6 +62,12 @@ pub enum Purpose {
     CodeDealloc,
     /// The dynamic loader's rendezvous.
     Rendezvous,
+}
+
+impl Purpose {
+    fn has_return(self) -> bool {
+        matches!(self, Self::Calls | Self::Checkpoints)
+    }
 }
 
 impl Probe {
@@ -79,7 +87,10 @@ impl Probe {
             bail!("too many files are open; raise the limit (ulimit -n)");
         }
         let path = format!("/proc/self/fd/{number}");
-        let pids = self.only_in(pids);
+        let pids = match purpose {
+            Purpose::Checkpoints => vec![ALL],
+            _ => self.only_in(pids),
+        };
         let mut links = Vec::new();
         for &pid in &pids {
             match self.attach_in(pid, purpose, &path, points) {
@@ -145,7 +156,7 @@ impl Probe {
                 offsets: points.iter().map(|p| p.offset as usize).collect(),
                 cookies: points.iter().map(|p| p.cookie).collect(),
                 retprobe,
-                session: purpose == Purpose::Calls && self.kind == AttachKind::Session,
+                session: purpose.has_return() && self.kind == AttachKind::Session,
                 ..Default::default()
             };
             links.push(program.attach_uprobe_multi_with_opts(pid, path, "", opts)?);
@@ -167,10 +178,10 @@ impl Probe {
         };
         let on_return = of_kind(&progs.call_return_multi, &progs.call_return_perf);
         let program = match purpose {
-            Purpose::Calls if self.kind != AttachKind::Session => {
+            _ if purpose.has_return() && self.kind != AttachKind::Session => {
                 return vec![(on_return, true), (entry, false)];
             }
-            Purpose::Calls => entry,
+            Purpose::Calls | Purpose::Checkpoints => entry,
             Purpose::Tensors => of_kind(&progs.tensor_multi, &progs.tensor_perf),
             Purpose::Batches => of_kind(&progs.batch_multi, &progs.batch_perf),
             Purpose::CodeDealloc => of_kind(&progs.code_gone_multi, &progs.code_gone_perf),

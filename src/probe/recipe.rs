@@ -1,7 +1,7 @@
 //! Rows of the function table in the kernel side's form.
 
 use super::skeleton::types;
-use gpuprobe_cuda::{EntryValue, FUNCTIONS, Flag, Function, Op, cookie as flags};
+use gpuprobe_cuda::{EntryValue, FUNCTIONS, Flag, Function, HandleKind, Op, cookie as flags};
 
 fn raw_value(value: EntryValue) -> types::gp_value {
     types::gp_value {
@@ -21,6 +21,7 @@ fn has(function: &Function, flag: Flag) -> bool {
         Flag::Named => function.named,
         Flag::OutBytes => function.out_bytes,
         Flag::LedgerEvent => op.is_ledger_event(),
+        Flag::InProgress => function.handle == Some(HandleKind::Communicator),
         Flag::WithStack => {
             op.allocates()
                 || op.is_of_framework()

@@ -2,6 +2,7 @@
  * Stand-in libcuda: devices. STANDIN_DEVICES says how many there are, and
  * CUDA_VISIBLE_DEVICES, as for the real driver, which of them in what order.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,3 +58,26 @@ CUresult cuDeviceGetCount(int *count)
     *count = settings.devices;
     return CUDA_SUCCESS;
 }
+
+enum { RUNNING, LOCKED, CHECKPOINTED };
+static atomic_int state;
+
+/* The states of a process that is checkpointed. Here its memory stays, and the caller has its
+ * state: no two callers checkpoint one process, and none two at a time. */
+#define CHECKPOINT_STEP(function, from, to)                         \
+    CUresult function(int pid, void *args)                          \
+    {                                                               \
+        ENTER_INITIALIZED();                                        \
+        int expected = from;                                        \
+        (void)args;                                                 \
+        if (kill(pid, 0))                                           \
+            return CUDA_ERROR_INVALID_VALUE;                        \
+        if (!atomic_compare_exchange_strong(&state, &expected, to)) \
+            return CUDA_ERROR_ILLEGAL_STATE;                        \
+        return CUDA_SUCCESS;                                        \
+    }
+
+CHECKPOINT_STEP(cuCheckpointProcessLock, RUNNING, LOCKED)
+CHECKPOINT_STEP(cuCheckpointProcessCheckpoint, LOCKED, CHECKPOINTED)
+CHECKPOINT_STEP(cuCheckpointProcessRestore, CHECKPOINTED, LOCKED)
+CHECKPOINT_STEP(cuCheckpointProcessUnlock, LOCKED, RUNNING)

@@ -279,6 +279,7 @@ struct api {
     int (*context_push)(void *context);
     int (*context_pop)(void **context);
     int (*context_set)(void *context);
+    int (*checkpoint)(const char *step, int pid);
     int (*retain_primary)(int device);
     /* `ended` is whether that was the last of the workload's references, so that all of the
      * context's memory was freed; a new one is then current. */

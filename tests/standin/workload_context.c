@@ -139,7 +139,14 @@ CALL_SITE static bool run_primary(const struct args *args, struct reply *reply)
     return true;
 }
 
+static bool run_checkpoint(const struct args *args, struct reply *reply)
+{
+    return has_contexts(reply) &&
+           reply_error(reply, api.checkpoint(args->text[0], (int)args->number[1]));
+}
+
 const struct command context_commands[] = {
+    { "checkpoint <lock|checkpoint|restore|unlock> PID", NEEDS_API, run_checkpoint },
     { "ctx <create|pop|push|set|destroy> [CONTEXT|DEVICE]", NEEDS_API, run_ctx },
     { "primary <retain|release>", NEEDS_API, run_primary },
     { .usage = NULL },

@@ -40,6 +40,20 @@ static int driver_set_device(int device)
     return error ? error : cuCtxSetCurrent(context);
 }
 
+static int checkpoint(const char *step, int pid)
+{
+    switch (*step) {
+    case 'l':
+        return cuCheckpointProcessLock(pid, NULL);
+    case 'c':
+        return cuCheckpointProcessCheckpoint(pid, NULL);
+    case 'r':
+        return cuCheckpointProcessRestore(pid, NULL);
+    default:
+        return cuCheckpointProcessUnlock(pid, NULL);
+    }
+}
+
 /* References of the primary contexts beyond that of `contexts`; under `lock`. */
 static unsigned int retained[MAX_DEVICES];
 
@@ -330,6 +344,7 @@ struct api api = { .name = "driver",
                    .context_push = (void *)cuCtxPushCurrent_v2,
                    .context_pop = (void *)cuCtxPopCurrent_v2,
                    .context_set = (void *)cuCtxSetCurrent,
+                   .checkpoint = checkpoint,
                    .retain_primary = retain_primary,
                    .release_primary = release_primary,
 #define FUNCTION(name, arguments, runtime, driver) .name = (void *)driver,

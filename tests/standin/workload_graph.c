@@ -126,14 +126,22 @@ static bool run_eventdestroy(const struct args *args, struct reply *reply)
     return true;
 }
 
-/* ---- plans of libcufft ------------------------------------------------- */
+/* ---- objects of libraries ---------------------------------------------- */
+
+static void *in_library(const char *name, const char *function)
+{
+    void *library = dlopen(name, RTLD_NOW);
+    return library ? dlsym(library, function) : NULL;
+}
 
 static void *fft(const char *function)
 {
-    static void *library;
-    if (!library)
-        library = dlopen("libcufft.so.12", RTLD_NOW);
-    return library ? dlsym(library, function) : NULL;
+    return in_library("libcufft.so.12", function);
+}
+
+static void *nccl(const char *function)
+{
+    return in_library("libnccl.so.2", function);
 }
 
 CALL_SITE static bool run_plan(const struct args *args, struct reply *reply)
@@ -153,6 +161,36 @@ static bool run_planfree(const struct args *args, struct reply *reply)
 {
     int (*destroy)(int) = fft("cufftDestroy");
     return destroy && reply_error(reply, destroy((int)args->number[0]));
+}
+
+enum { MAX_COMMUNICATORS = 64, IN_PROGRESS = 7 };
+static void *communicators[MAX_COMMUNICATORS];
+
+CALL_SITE static bool run_communicators(const struct args *args, struct reply *reply)
+{
+    int (*make)(void **, int, const int *) = nccl("ncclCommInitAll");
+    if (!make || args->number[0] > MAX_COMMUNICATORS)
+        return reply_no(reply, "no libnccl.so.2, or too many");
+    return reply_error(reply, make(communicators, (int)args->number[0], NULL));
+}
+
+/* Replaces a communicator, which is lost; `none` leaves it as it is. */
+CALL_SITE static bool run_split(const struct args *args, struct reply *reply)
+{
+    int (*split)(void *, int, int, void **, void *) = nccl("ncclCommSplit");
+    void *child, **parent = &communicators[args->number[0] % MAX_COMMUNICATORS];
+    bool is_member = !args->text[1];
+    if (!split || split(*parent, is_member - 1, 0, &child, NULL) != (is_member ? IN_PROGRESS : 0))
+        return reply_no(reply, "not split");
+    *parent = is_member ? child : *parent;
+    return true;
+}
+
+static bool run_communicatorfree(const struct args *args, struct reply *reply)
+{
+    int (*destroy)(void *) = nccl("ncclCommDestroy");
+    int error = destroy(communicators[args->number[0] % MAX_COMMUNICATORS]);
+    return reply_error(reply, error == IN_PROGRESS ? 0 : error);
 }
 
 static bool run_record(const struct args *args, struct reply *reply)
@@ -319,6 +357,9 @@ const struct command graph_commands[] = {
     { "eventdestroy EVENT", NEEDS_API, run_eventdestroy },
     { "plan", NEEDS_API, run_plan },
     { "planfree PLAN", NEEDS_API, run_planfree },
+    { "communicators NUMBER", NEEDS_API, run_communicators },
+    { "split COMMUNICATOR [none]", NEEDS_API, run_split },
+    { "communicatorfree COMMUNICATOR", NEEDS_API, run_communicatorfree },
     { "record EVENT STREAM", NEEDS_API, run_record },
     { "waitevent STREAM EVENT", NEEDS_API, run_waitevent },
     { "capture STREAM", NEEDS_API, run_capture },

@@ -74,4 +74,9 @@ pub(super) const CONTEXTS: &[Function] = &[
         address: A1,
         ..writes(driver(Op::ContextDevice, only("cuCtxGetDevice_v2")))
     },
+    about(driver(
+        Op::Checkpoint,
+        only("cuCheckpointProcessCheckpoint"),
+    )),
+    about(driver(Op::Restore, only("cuCheckpointProcessRestore"))),
 ];

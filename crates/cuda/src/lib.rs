@@ -308,6 +308,7 @@ mod tests {
                 }
                 Op::ModuleUnload | Op::GraphDestroy | Op::ObjectDestroy => (true, false, false),
                 Op::ObjectCreate => (false, true, false),
+                Op::Checkpoint | Op::Restore => (true, false, false),
                 Op::DeviceReset => (false, false, function.layer == Layer::Driver),
                 Op::PrimaryRelease => (false, false, true),
                 Op::PoolSet => (true, false, true),

@@ -1,8 +1,8 @@
 //! Functions that make and destroy streams, events and the like: at the driver layer, which the runtime calls for them,
 //! and in libraries with handles of their own.
 
-use super::table::{A0, A3, Names, about, driver, of_kind, only, row, writes};
-use super::{Function, HandleKind, Layer, Op};
+use super::table::{A0, A1, A3, A4, Names, about, driver, of_kind, only, row, writes};
+use super::{EntryValue, Function, HandleKind, Layer, Op};
 
 /// Beginnings of the names of the libraries with handles of their own.
 pub const LIBRARIES: [&str; 7] = [
@@ -29,6 +29,14 @@ const fn opens(kind: HandleKind, symbol: &'static str) -> Function {
 
 const fn closes(kind: HandleKind, symbol: &'static str) -> Function {
     about(in_library(Op::ObjectDestroy, kind, only(symbol)))
+}
+
+/// Writes a communicator made of another to `out`: 0 where this rank is not in it.
+const fn child(out: EntryValue, symbol: &'static str) -> Function {
+    Function {
+        out,
+        ..opens(HandleKind::Communicator, symbol)
+    }
 }
 
 pub(super) const OBJECTS: &[Function] = &[
@@ -64,14 +72,14 @@ pub(super) const OBJECTS: &[Function] = &[
     closes(HandleKind::Solver, "cusolverDnDestroy"),
     opens(HandleKind::Communicator, "ncclCommInitRank"),
     opens(HandleKind::Communicator, "ncclCommInitRankConfig"),
+    opens(HandleKind::Communicator, "ncclCommInitRankScalable"),
     Function {
-        out: A3,
-        ..in_library(
-            Op::ObjectCreate,
-            HandleKind::Communicator,
-            only("ncclCommSplit"),
-        )
+        size: A1.bits32(),
+        ..opens(HandleKind::Communicator, "ncclCommInitAll")
     },
+    child(A3, "ncclCommSplit"),
+    child(A3, "ncclCommShrink"),
+    child(A4, "ncclCommGrow"),
     closes(HandleKind::Communicator, "ncclCommDestroy"),
     closes(HandleKind::Communicator, "ncclCommAbort"),
 ];

@@ -130,6 +130,11 @@ impl Op {
         )
     }
 
+    /// Whether it names a process that it moves out of GPU memory or back, whoever calls it.
+    pub const fn is_checkpoint(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::Restore)
+    }
+
     /// Whether calls can be so frequent that only one layer is probed.
     pub const fn is_hot(self) -> bool {
         self.is_launch() || self.is_copy()
@@ -144,7 +149,9 @@ impl Op {
             return modes.memleak || modes.cudatrace || modes.bandwidth_util;
         }
         let for_ledger = self.is_context_call() || self.is_memory() || self.is_ledger_event();
-        if modes.memleak && (for_ledger || matches!(self, Self::CaptureBegin)) {
+        if modes.memleak
+            && (for_ledger || self.is_checkpoint() || matches!(self, Self::CaptureBegin))
+        {
             return true;
         }
         match self {

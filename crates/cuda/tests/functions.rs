@@ -120,6 +120,7 @@ fn title(function: &Function) -> String {
         Op::Tensor => "tensors".into(),
         Op::OutOfMemory => "out of memory, after retries".into(),
         Op::SelfTest => "self-test".into(),
+        Op::Checkpoint | Op::Restore => "checkpoints of processes".into(),
     }
 }
 

@@ -38,6 +38,10 @@ impl Process {
     /// Applies a successful call. `shared` is the memory that a traced process exported, if the call
     /// opens or imports it.
     pub(super) fn apply(&mut self, call: &Call, shared: Option<Export>) -> Effect {
+        // Nothing but queries returns while it is checkpointed: the restore was not seen.
+        if call.function.op != Op::DeviceCount {
+            self.restore();
+        }
         if self.is_full && takes_room(call.function.op) {
             return self.drop_call(call);
         }

@@ -147,6 +147,8 @@ impl Ledger {
                 }
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
+            Event::Checkpoint(task) => self.move_memory(task, Process::checkpoint),
+            Event::Restore(task) => self.move_memory(task, Process::restore),
             Event::Tensor(tensor) => {
                 let mut changes = mem::take(&mut self.changes);
                 let is_known = self.keep(tensor.pid, |process| {
@@ -356,11 +358,19 @@ impl Ledger {
         process.sites.end();
         let gpu = process.totals.sums.gpu;
         self.live_bytes = self.live_bytes.saturating_sub(gpu.bytes);
+        process.restore();
         let units = process.units;
         self.ended.push(process);
         if !self.is_of_file {
             self.limits.change(units, 0);
             self.ended.shrink(ended::MAX_SIZE);
+        }
+    }
+
+    /// A checkpoint or restore of a process, if that is known.
+    fn move_memory(&mut self, task: &Task, change: fn(&mut Process)) {
+        if self.processes.get(task.pid).is_some() {
+            self.account(task.pid, task.time_ns, change);
         }
     }
 

@@ -19,7 +19,7 @@ use super::sites::Sites;
 use super::tensors::{Allocator, TensorAllocators};
 use super::totals::{MemorySums, ProcessTotals, Total};
 use super::{Allocation, Identity};
-use gpuprobe_cuda::{AddressSpace, HandleKind, KindSet, MemoryKind};
+use gpuprobe_cuda::{AddressSpace, Belongs, HandleKind, KindSet, MemoryKind};
 use gpuprobe_model::event::Task;
 
 /// A thread that has called a traced function.
@@ -61,6 +61,8 @@ pub struct Process {
     pub exited: bool,
     /// Sums of live memory.
     pub totals: ProcessTotals,
+    /// Its GPU memory while it is checkpointed, which is in no other sum.
+    pub(super) checkpointed: Option<ProcessTotals>,
     /// Peak of its GPU memory, bytes.
     pub peak_bytes: u64,
     /// When the peak was reached, `CLOCK_MONOTONIC` nanoseconds; `None` if it never held any.
@@ -139,6 +141,22 @@ impl Process {
         }
         let sums = sums.into_iter();
         sums.map(|(of, sum)| (Arc::clone(of), sum)).collect()
+    }
+
+    /// GPU memory that a checkpoint moved to the host.
+    pub fn checkpointed(&self) -> Option<Total> {
+        Some(self.checkpointed.as_ref()?.sums.gpu)
+    }
+
+    pub(super) fn checkpoint(&mut self) {
+        self.restore();
+        self.checkpointed = Some(self.totals.take_gpu());
+    }
+
+    pub(super) fn restore(&mut self) {
+        if let Some(gpu) = self.checkpointed.take() {
+            self.totals.put_back(gpu);
+        }
     }
 
     pub(super) fn introduce(&mut self, task: &Task, identity: Option<Identity>) {
@@ -293,10 +311,23 @@ impl Process {
         self.live.len() + tensors.sum::<usize>()
     }
 
-    /// Live allocations of the counted kinds, in no particular order.
+    /// Live allocations of the counted kinds, in no particular order; not those that a checkpoint has moved.
     pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
-        let counted = self.counted;
-        self.live.iter().filter(move |a| counted.contains(a.kind()))
+        let (counted, has_gpu) = (self.counted, self.checkpointed.is_none());
+        let all = self.live.iter();
+        let all = all.filter(move |a| has_gpu || a.belongs() != Belongs::Gpu);
+        all.filter(move |a| counted.contains(a.kind()))
+    }
+
+    /// What the thread has allocated and holds.
+    pub fn held_by(&self, thread: &TracedThread) -> MemorySums {
+        match self.checkpointed {
+            Some(_) => MemorySums {
+                gpu: Total::default(),
+                ..thread.live
+            },
+            None => thread.live,
+        }
     }
 
     /// The allocation that is the physical memory with this number.

@@ -134,6 +134,27 @@ impl ProcessTotals {
         self.of(allocation).subtract(allocation.size_bytes);
     }
 
+    /// Takes the GPU memory out of all sums.
+    pub(super) fn take_gpu(&mut self) -> Self {
+        let gpu = std::mem::take(&mut self.sums.gpu);
+        Self {
+            sums: MemorySums {
+                gpu,
+                ..MemorySums::default()
+            },
+            places: self
+                .places
+                .extract_if(.., |(gpu, _)| gpu.is_some())
+                .collect(),
+        }
+    }
+
+    /// Puts back what was taken; none was added since.
+    pub(super) fn put_back(&mut self, gpu: Self) {
+        self.sums.merge(gpu.sums);
+        self.places.extend(gpu.places);
+    }
+
     /// The sum of the same place and kind.
     fn of(&mut self, allocation: &Allocation) -> &mut Total {
         let place = allocation.gpu();

@@ -45,6 +45,10 @@ pub enum Event {
     Launch(Launch),
     /// A copy or memset, at its return.
     Copy(Copy),
+    /// The GPU memory of a process has been moved to the host, by whichever process.
+    Checkpoint(Task),
+    /// It has been moved back, to the same addresses.
+    Restore(Task),
     /// One batch of GPU activity from CUPTI.
     #[serde(skip)]
     Activity(ActivityBatch),
@@ -65,7 +69,9 @@ impl Event {
             | Self::Thread(task)
             | Self::ThreadExit(task)
             | Self::Exit(task)
-            | Self::Exec(task) => task.pid,
+            | Self::Exec(task)
+            | Self::Checkpoint(task)
+            | Self::Restore(task) => task.pid,
             Self::Kernel(kernel) => kernel.pid,
             Self::Launch(launch) => launch.pid,
             Self::Copy(copy) => copy.pid,
@@ -90,7 +96,11 @@ impl Event {
         match self {
             Self::Copy(copy) => Some(copy.end_ns),
             Self::Launch(launch) => Some(launch.start_ns),
-            Self::Process(task) | Self::Exit(task) | Self::Exec(task) => Some(task.time_ns),
+            Self::Process(task)
+            | Self::Exit(task)
+            | Self::Exec(task)
+            | Self::Checkpoint(task)
+            | Self::Restore(task) => Some(task.time_ns),
             _ => self.memory_ns(),
         }
     }

@@ -19,7 +19,8 @@ pub use reader::{LOG, LogReader};
 
 /// Version of the encoding of events. Postcard writes neither names nor lengths: fields and variants
 /// of [`Event`] may change only with another version, and with a decoder for this one. A number may be
-/// added as the last field of an event: it is 0 in logs that do not have it.
+/// added as the last field of an event: it is 0 in logs that do not have it. A variant may be added behind those that
+/// are written: these logs have none of it.
 pub const VERSION: &str = "1";
 
 /// A record of the BPF side of 0.2.0; it is no longer written.

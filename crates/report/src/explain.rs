@@ -242,6 +242,9 @@ fn title(process: &ProcessReport, memleak: &Memleak) -> String {
     }
     let live = size(process.live.gpu.bytes);
     title += &match process.nvml {
+        _ if let Some(moved) = process.checkpointed => {
+            format!(": checkpointed, {} in host memory", size(moved.bytes))
+        }
         Some(nvml) => format!(
             ": {} in use; call sites account for {live}",
             size(nvml.used_bytes)

@@ -28,6 +28,7 @@ gpuprobe_gpu_memory_allocations Number of live allocations of GPU memory, by kin
 gpuprobe_host_memory_bytes Host memory that CUDA has allocated or pinned for live processes, by kind.
 gpuprobe_host_memory_allocations Number of live allocations of that host memory, by kind.
 gpuprobe_imported_memory_bytes Memory of another process or API that live processes have open; it is counted there.
+gpuprobe_checkpointed_memory_bytes GPU memory that a checkpoint moved to the host: until the restore, it is held nowhere.
 gpuprobe_process_gpu_used_bytes GPU memory of a process according to NVML, with contexts and whatever is not traced.
 gpuprobe_memory_owner_bytes Live GPU memory by the library or program that allocated it.
 gpuprobe_memory_site_bytes Live GPU memory by call site: the largest of each process, and the others together.
@@ -355,6 +356,13 @@ impl SeriesSet {
                     self.add("gpuprobe_host_memory_allocations", labels, sum.allocations);
                 }
             }
+        }
+        if let Some(moved) = process.checkpointed {
+            self.add(
+                "gpuprobe_checkpointed_memory_bytes",
+                Vec::new(),
+                moved.bytes,
+            );
         }
         for share in &process.gpus {
             if let Some(bytes) = share.used_bytes {

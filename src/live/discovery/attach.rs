@@ -226,11 +226,14 @@ impl Finder {
             .partition(|f| only_counted(op(f)) || op(f).is_capture_call() && !told(op(f)));
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
+        let (checkpoints, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|f| op(f).is_checkpoint());
         let (launches, entries): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|f| op(f).is_launch());
         let points = |of: Vec<FoundFunction>| of.iter().map(ProbePoint::from).collect();
         let mut parts: Vec<(_, Vec<_>)> = vec![
             (Purpose::Calls, points(calls)),
+            (Purpose::Checkpoints, points(checkpoints)),
             (Purpose::Launches, points(launches)),
             (Purpose::Entries, points(entries)),
         ];

@@ -2,6 +2,7 @@
 
 mod arrays;
 pub(crate) mod attach;
+mod checkpoints;
 mod contexts;
 mod failures;
 mod filters;

@@ -28,15 +28,28 @@ fn assert_made(process: &Value, expected: &[Made]) {
 
 #[test]
 fn root_objects_are_counted_by_the_line_that_made_them() {
+    let communicators =
+        "communicators 10; split 2; split 3 none; communicatorfree 0; communicatorfree 2";
     let streams = "stream; ".repeat(12) + "streamdestroy 3; streamdestroy 11; ";
     let by_runtime =
         streams + &"event; ".repeat(9) + "eventdestroy 0; stream; plan; plan; plan; planfree 2";
     let by_driver = "module m v=64; module m v=64; symbol v; unload 0; ctx create; stream; event; \
                      ctx create; ctx destroy 0; primary retain; alloc 64";
     let [shared, driver] = [Backend::Shared, Backend::Driver];
-    let rows = [("", shared, &*by_runtime), ("", driver, by_driver)];
+    let rows = [
+        ("", shared, &*by_runtime),
+        ("", driver, by_driver),
+        ("", shared, communicators),
+    ];
     let (report, _, ended) = Session::table(|setup| setup, &rows);
-    let [of_runtime, of_driver] = [0, 1].map(|row: usize| report.process(ended[row].pid));
+    let [of_runtime, of_driver, of_nccl] =
+        [0, 1, 2].map(|row: usize| report.process(ended[row].pid));
+    // One call makes ten. A child does not block, and there is none where the rank is not in it.
+    let expected = [
+        ("NCCL communicator", "run_communicators", [10, 1, 9]),
+        ("NCCL communicator", "run_split", [1, 1, 0]),
+    ];
+    assert_made(of_nccl, &expected);
     let expected = [
         ("stream", "run_stream", [13, 2, 11]),
         ("event", "run_event", [9, 1, 8]),

@@ -142,7 +142,7 @@ pub enum Op {
     StreamWait,
     /// Destroys `stream`
     StreamDestroy,
-    /// Creates an object and writes its handle to `out`
+    /// Creates an object and writes its handle to `out`; if there is a `size`, so many
     ObjectCreate,
     /// Destroys the object `address`
     ObjectDestroy,
@@ -155,11 +155,15 @@ pub enum Op {
     /// `device`, after its retries; `out` bytes are allocated there and `stream` bytes
     /// reserved. Entry probe only
     OutOfMemory,
+    /// Moves the GPU memory of the process `address` to the host; its caller may be any
+    Checkpoint,
+    /// Moves it back, to the same addresses
+    Restore,
 }
 
 impl Op {
     /// All, in order.
-    pub const ALL: [Self; 58] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::ObjectCreate, Self::ObjectDestroy, Self::Tensor, Self::OutOfMemory];
+    pub const ALL: [Self; 60] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::ObjectCreate, Self::ObjectDestroy, Self::Tensor, Self::OutOfMemory, Self::Checkpoint, Self::Restore];
 }
 
 /// Location of a launch's grid and block.
@@ -201,11 +205,13 @@ pub enum Flag {
     LedgerEvent = 16,
     /// take the call stack
     WithStack = 32,
+    /// GP_NCCL_IN_PROGRESS is no error
+    InProgress = 64,
 }
 
 impl Flag {
     /// All, in order.
-    pub const ALL: [Self; 6] = [Self::SizeAtReturn, Self::Detailed, Self::Named, Self::OutBytes, Self::LedgerEvent, Self::WithStack];
+    pub const ALL: [Self; 7] = [Self::SizeAtReturn, Self::Detailed, Self::Named, Self::OutBytes, Self::LedgerEvent, Self::WithStack, Self::InProgress];
 }
 
 /// Library that exports a function.

@@ -83,6 +83,56 @@ fn memory_on_an_unknown_device_is_on_the_only_one() {
 }
 
 #[test]
+fn what_is_checkpointed_is_not_held() {
+    let memory = [
+        (Some(0), "cuMemAlloc_v2", 100),
+        (Some(1), "cuMemAlloc_v2", 20),
+        (None, "cuMemAllocHost_v2", 4),
+    ];
+    let mut ledger = ledger(false, &memory);
+    let figures = |ledger: &Ledger| {
+        let process = ledger.process_of(7).unwrap();
+        let moved = process.checkpointed().map(|total| total.bytes);
+        let sums = process.totals.sums;
+        let devices = process.devices().len();
+        (
+            [sums.gpu.bytes, sums.host.bytes, ledger.live_bytes],
+            devices,
+            moved,
+        )
+    };
+    let held = ([120, 4, 120], 2, None);
+    let away = ([0, 4, 0], 0, Some(120));
+    let none = |_: &Task| Identity::default();
+    let at = |ns| task(7, 7 << 10, ns);
+    assert_eq!(figures(&ledger), held);
+    for _ in 0..2 {
+        ledger.apply(&Event::Checkpoint(at(20)), none);
+        assert_eq!(figures(&ledger), away);
+        // Queries return all the same.
+        ledger.apply(&call(7, "cuDeviceGetCount", 0, 21), none);
+        assert_eq!(figures(&ledger), away);
+    }
+    ledger.apply(&Event::Restore(at(22)), none);
+    assert_eq!(figures(&ledger), held);
+    // A restore that was not seen, and an end without one.
+    ledger.apply(&Event::Checkpoint(at(23)), none);
+    ledger.apply(&call(7, "cuMemAlloc_v2", 0x9000, 24), none);
+    assert_eq!(figures(&ledger), ([128, 4, 128], 2, None));
+    ledger.apply(&Event::Checkpoint(at(25)), none);
+    ledger.apply(&Event::Exit(at(26)), none);
+    let ended = ledger.ended(true).next().unwrap();
+    assert_eq!(
+        (ended.totals.sums.gpu.bytes, ended.checkpointed()),
+        (128, None)
+    );
+    assert_eq!((ledger.live_bytes, ledger.peak_bytes), (0, 128));
+    // Nothing is known of this process.
+    ledger.apply(&Event::Checkpoint(task(8, 8 << 10, 27)), none);
+    assert_eq!(ledger.live_processes().count(), 0);
+}
+
+#[test]
 fn the_peak_is_when_it_was_reached_first() {
     let mut ledger = ledger(false, &[(None, "cudaMalloc", 100)]);
     for (symbol, n, at_ns) in [

@@ -46,6 +46,8 @@ pub mod record {
     pub const PYTHON_CODE: u16 = 17;
     pub const TENSOR: u16 = 18;
     pub const REQUEST: u16 = 19;
+    pub const CHECKPOINT: u16 = 20;
+    pub const RESTORE: u16 = 21;
 }
 
 /// An outermost memory call, sent at its return. Times are CLOCK_MONOTONIC nanoseconds.
@@ -137,7 +139,7 @@ pub struct RawRequest {
 }
 
 /// A process (with its group leader's comm) or thread that is first seen, renamed,
-/// exited, or executing a new program.
+/// exited, executing a new program, checkpointed or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct RawTask {

@@ -81,6 +81,8 @@ pub fn decode(bytes: &[u8]) -> Option<Event> {
         record::THREAD_EXIT => Event::ThreadExit(task(bytes)?),
         record::EXIT => Event::Exit(task(bytes)?),
         record::EXEC => Event::Exec(task(bytes)?),
+        record::CHECKPOINT => Event::Checkpoint(task(bytes)?),
+        record::RESTORE => Event::Restore(task(bytes)?),
         record::KERNEL => {
             let (raw, rest) = read::<RawKernel>(bytes)?;
             let name = rest.get(..raw.name_bytes as usize)?;

@@ -64,6 +64,9 @@ fn tasks_from_literal_bytes() {
         decode(&task_bytes(6, b"x")),
         Some(Event::ThreadExit(_))
     ));
+    let decoded = |kind| decode(&task_bytes(kind, b"x"));
+    assert!(matches!(decoded(20), Some(Event::Checkpoint(_))));
+    assert!(matches!(decoded(21), Some(Event::Restore(_))));
 }
 
 #[test]

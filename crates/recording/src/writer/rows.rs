@@ -184,12 +184,19 @@ impl<'c> Rows<'c> {
             }
             Event::Exit(task) => self.end_of(task, "exit")?,
             Event::Exec(task) => self.end_of(task, "exec")?,
+            Event::Checkpoint(task) => self.state(task, "checkpointed")?,
+            Event::Restore(task) => self.state(task, "restored")?,
             Event::Activity(_)
             | Event::ThreadExit(_)
             | Event::OutOfMemory(_)
             | Event::Memory(_) => return Ok(0),
         }
         Ok(1)
+    }
+
+    fn state(&mut self, task: &Task, state: &str) -> Result<()> {
+        let row = params![global_pid(task.pid), self.tables.time(task.time_ns), state];
+        self.tables.insert("GPUPROBE_CHECKPOINTS", row)
     }
 
     fn end_of(&mut self, task: &Task, how: &'static str) -> Result<()> {

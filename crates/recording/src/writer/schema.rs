@@ -75,6 +75,7 @@ GPUPROBE_FUNCTIONS: line INTEGER! PRIMARY KEY, symbol TEXT!
 GPUPROBE_LOG: seq INTEGER PRIMARY KEY, t0!, count!, entries BLOB!
 GPUPROBE_PROCESSES: globalPid!, pid!, uid, comm TEXT, t0
 GPUPROBE_ENDS: globalPid!, t0!, how TEXT!, correlationId!
+GPUPROBE_CHECKPOINTS: globalPid!, t0!, state TEXT!
 GPUPROBE_CONTEXTS: globalPid!, device, contextId, t0, t1
 GPUPROBE_LAUNCH_COUNTS: globalPid!, name TEXT!, mangled TEXT, handle, api TEXT, gridX, gridY, \
     gridZ, blockX, blockY, blockZ, launches!, captured!, isGraph!

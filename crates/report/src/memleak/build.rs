@@ -139,6 +139,7 @@ fn process_report(
     let who = Who::of(process.pid, process.uid, process.comm.as_deref(), identity);
     let mut report = ProcessReport {
         exited: process.exited,
+        checkpointed: process.checkpointed(),
         traced: true,
         from_start: process.from_birth,
         interpreter: (options.explains)
@@ -167,7 +168,12 @@ fn process_report(
     };
     // Scrapes are about live processes.
     let is_scraped_late = process.exited && sources.scope.is_some();
-    if options.lists(process.pid, sources.scope) && !is_scraped_late {
+    if report.checkpointed.is_some() {
+        // What is elsewhere is held by no call site.
+        report.sites = options.lists_sites().then(Vec::new);
+        let groups = SiteGroups::of(process, options.view.groups_by_lines(), sources.symbols);
+        report.threads = thread_reports(process, &groups, options, sources);
+    } else if options.lists(process.pid, sources.scope) && !is_scraped_late {
         add_details(&mut report, process, options, sources);
     }
     report

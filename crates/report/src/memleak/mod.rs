@@ -117,6 +117,9 @@ pub struct ProcessReport {
     pub who: Who,
     /// Whether it has ended or called `exec`; its live memory was never freed.
     pub exited: bool,
+    /// Its GPU memory while it is checkpointed: in host memory, until it is restored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpointed: Option<Total>,
     /// Whether more than its sums is listed.
     #[serde(skip)]
     pub has_details: bool,
@@ -230,6 +233,23 @@ impl ProcessReport {
             container: identity.container.clone(),
             ..Self::default()
         }
+    }
+
+    /// Who it is, and that it has ended or is checkpointed.
+    pub fn title(&self) -> String {
+        let is_checkpointed = self.checkpointed.is_some();
+        let state = ["", "  (checkpointed)"][usize::from(is_checkpointed)];
+        self.who.title(self.exited) + state
+    }
+
+    /// Its program, and that it has ended or is checkpointed.
+    pub fn program(&self) -> String {
+        let state = match self.checkpointed {
+            _ if self.exited => " (ended)",
+            Some(_) => " (checkpointed)",
+            None => "",
+        };
+        self.who.program() + state
     }
 
     /// Call sites to be listed in text.

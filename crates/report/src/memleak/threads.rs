@@ -119,11 +119,12 @@ pub(super) fn thread_reports(
         }
     };
     let mut listed = list(process, options);
-    let threads = process.threads().filter(|thread| !thread.live.is_empty());
-    let threads = threads.map(|thread| {
+    let threads = process.threads();
+    let threads = threads.map(|thread| (thread, process.held_by(thread)));
+    let threads = threads.filter(|(_, live)| !live.is_empty());
+    let threads = threads.map(|(thread, live)| {
         let (largest, filtered) = listed.remove(&thread.tid).unzip();
         let (largest, filtered) = (largest.unwrap_or_default(), filtered.unwrap_or_default());
-        let live = thread.live;
         let all = live.all();
         // A traced process chooses the sizes.
         let left_bytes = all.bytes.saturating_sub(filtered.bytes);

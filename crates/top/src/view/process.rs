@@ -280,6 +280,6 @@ pub(crate) fn title(process: &ProcessReport) -> String {
         format!("  container {}", printable(id.get(..12).unwrap_or(id)))
     });
     let (live, peak) = (size(process.live.gpu.bytes), size(process.peak_bytes));
-    let title = process.who.title(process.exited);
+    let title = process.title();
     format!("{title}{container}  {live} held, peak {peak}")
 }

@@ -47,7 +47,6 @@ pub(crate) fn table(update: &Update) -> Table {
 
 fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
     let (pid, report) = (process.who.pid, &update.report);
-    let ended = if process.exited { " (ended)" } else { "" };
     let container = process.container.as_deref().unwrap_or_default();
     let kinds = process.kinds.0.iter().map(|(kind, sum)| (*kind, sum.bytes));
     let trace = report.cudatrace.iter();
@@ -68,7 +67,7 @@ fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
         Cell::id(Some(pid)),
         Cell::name(&process.who.user()),
         Cell::name(container.get(..12).unwrap_or(container)),
-        Cell::name(&(process.who.program() + ended)),
+        Cell::name(&process.program()),
         Cell::bytes(Some(process.live.gpu.bytes)),
         Cell::share(share(process, memleak)),
         Cell::line(kinds_bar(kinds, usize::from(BAR))),

@@ -311,11 +311,7 @@ pub(crate) fn processes<'a>() -> &'a [Column<ProcessLine<'a>>] {
                 let id = p.container.as_deref().unwrap_or("");
                 text(id.get(..12).unwrap_or(id))
             }),
-            shown("COMMAND", 0, |(p, _): &ProcessLine<'_>| {
-                let ended = if p.exited { " (ended)" } else { "" };
-                text(p.who.program() + ended)
-            })
-            .cut(12),
+            shown("COMMAND", 0, |(p, _): &ProcessLine<'_>| text(p.program())).cut(12),
             shown("TOP SITE", 0, |(p, _): &ProcessLine<'_>| {
                 Cell::Path(top_site(p))
             })

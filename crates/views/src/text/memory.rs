@@ -189,7 +189,7 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
 
 /// `python3 train.py  pid 574 ada  GPU 0 H200  traced 4m12s from its start`.
 fn title(process: &ProcessReport, memleak: &Memleak, is_of_file: bool) -> String {
-    let mut title = process.who.title(process.exited);
+    let mut title = process.title();
     if let Some(container) = &process.container {
         let id = container.get(..12).unwrap_or(container);
         let inner = process.container_pid;
@@ -272,6 +272,10 @@ fn held(process: &ProcessReport, is_of_file: bool) -> String {
         let change = change.map(|by| format!("; change {}", signed_size(by)));
         let (peak, change) = (size(process.peak_bytes), change.unwrap_or_default());
         said += &format!("  (peak {peak}{ago}{change})");
+    }
+    if let Some(moved) = process.checkpointed {
+        let moved = amount(moved.bytes, moved.allocations);
+        said += &format!("  checkpointed to host memory {moved}");
     }
     if live.host.bytes > 0 {
         let host = amount(live.host.bytes, live.host.allocations);
