@@ -4,7 +4,7 @@
     sudo scripts/bench/hits.py GPUPROBE [GPUPROBE...]
 
 A Python script with the stand-in CUDA of target/standin (`make -C tests/standin OUT=$PWD/target/standin`)
-allocates and frees tensors and memory, launches and copies; before each call it writes 8 MB of its own, so
+allocates and frees tensors and memory, makes events, launches and copies; before each call it writes 8 MB of its own, so
 that little of what the programs use is still in the caches. Some calls come from the main thread, below 15 or
 40 Python frames, some from a thread without Python while the main thread waits, as those of autograd do.
 Each gpuprobe traces it in turn with the others. Prints nanoseconds per run of a BPF program by the kernel's
@@ -34,11 +34,13 @@ KINDS = {
     "tensor taken back": ("take", [MEMORY, MEMORY + WITHOUT]),
     "cudaMalloc": ("malloc", [MEMORY, MEMORY + WITHOUT]),
     "cudaFree": ("free", [MEMORY, MEMORY + WITHOUT]),
+    "cudaEventCreate": ("event", [MEMORY, MEMORY + WITHOUT]),
+    "cudaEventDestroy": ("forget", [MEMORY]),
     "launch": ("launch", [LAUNCHES]),
     "copy": ("copy", [COPIES]),
 }
 PLACES = ("15 frames", "40 frames", "a thread")
-BARE = {"take", "free", "launch", "copy"}
+BARE = {"take", "free", "forget", "launch", "copy"}
 
 # Evicts the caches before each call. Without frame pointers, as most libraries.
 LOOPS = r"""
@@ -48,12 +50,13 @@ LOOPS = r"""
 void *gp_torch_malloc(size_t, uint64_t);
 int gp_torch_free(void *);
 int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemcpy(void *, const void *, size_t, int);
+int cudaEventCreate(void **), cudaEventDestroy(void *);
 int cuInit(unsigned), cuModuleLoadData(void **, const void *), cuModuleGetFunction(void **, void *, const char *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                    void **);
 enum { ROOM = 8 << 20, MOST = 4096 };
 static char room[ROOM], host[64];
-static void *blocks[MOST], *areas[MOST], *target, *kernel;
+static void *blocks[MOST], *areas[MOST], *events[MOST], *target, *kernel;
 static void evict(void) {
     for (size_t at = 0; at < ROOM; at += 64)
         room[at]++;
@@ -67,6 +70,8 @@ void give(int i) { evict(); blocks[i] = gp_torch_malloc(4096, 0); }
 void take(int i) { evict(); gp_torch_free(blocks[i]); }
 void malloc_(int i) { evict(); cudaMalloc(&areas[i], 4096); }
 void free_(int i) { evict(); cudaFree(areas[i]); }
+void event(int i) { evict(); cudaEventCreate(&events[i]); }
+void forget(int i) { evict(); cudaEventDestroy(events[i]); }
 void launch(int i) { evict(); cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0); (void)i; }
 void copy(int i) { evict(); cudaMemcpy(target, host, sizeof host, 1); (void)i; }
 struct work { void (*call)(int); int calls; };
@@ -90,7 +95,7 @@ import ctypes, sys
 loops = ctypes.CDLL(sys.argv[1])
 assert loops.prepare(sys.argv[2].encode().decode("unicode_escape").encode(), sys.argv[3].encode()) == 0
 KINDS = {"give": loops.give, "take": loops.take, "malloc": loops.malloc_, "free": loops.free_,
-         "launch": loops.launch, "copy": loops.copy}
+         "event": loops.event, "forget": loops.forget, "launch": loops.launch, "copy": loops.copy}
 
 def make(call, calls):
     for number in range(calls):
@@ -169,8 +174,8 @@ def windows(gpuprobe, script, kind, arguments, places):
             sys.exit(f"gpuprobe does not trace: {line}")
         # Queries for the current device are probed at first.
         time.sleep(QUERIES_FOR)
-        before_it, after_it = {"take": ("give", None), "free": ("malloc", None), "give": (None, "take"),
-                               "malloc": (None, "free")}.get(kind, (None, None))
+        before_it = {"take": "give", "free": "malloc", "forget": "event"}.get(kind)
+        after_it = {"give": "take", "malloc": "free", "event": "forget"}.get(kind)
         for place in places:
             # The first calls of a path are not known yet.
             for calls in (CALLS, CALLS):
