@@ -87,7 +87,7 @@ def compare(bench, name, answer):
     for what, said in found.items():
         if leak:
             place = f"{leak['file']}:{leak['line']} "
-            named = any(one.startswith(place) for one in said)
+            named = any(place in one for one in said)
             bench.equal(f"{name}: {place}is named by {what}, of {said[:5]}", True, named)
         else:
             bench.equal(f"{name}: leaks by {what}", [], said)

@@ -44,7 +44,7 @@ def verdicts_of(report, verdict):
 
 def held_at(process, place, kind=None):
     """Bytes of the call sites at a place; of one kind of memory only."""
-    sites = [site for site in process["sites"] if site["label"].startswith(place)]
+    sites = [site for site in process["sites"] if place in site["label"]]
     return sum(site["live_bytes"] + site["host_bytes"] for site in sites if kind in (None, *site["kinds"]))
 
 
@@ -87,7 +87,7 @@ def check_kind(bench, name, answer):
     kind = OBJECTS.get(name, Kind(0, 0))
     if kind.name:
         bench.equal(f"{name} at {place}", (made, made), of_kind(process, kind.name, place))
-    left = [one for one in verdicts_of(report, "handles left behind") if (one["where"] or "").startswith(place)]
+    left = [one for one in verdicts_of(report, "handles left behind") if place in (one["where"] or "")]
     growth = verdicts_of(report, "growing outside of call sites")
     outside = [said for one in growth for said in one["evidence"]]
     if kind.grows:

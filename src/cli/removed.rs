@@ -48,7 +48,10 @@ const REMOVED: &[(&str, &str)] = &[
 ];
 
 /// `error`, or where it is about an option that was removed, one that says what takes its place.
-pub(super) fn explain(error: clap::Error) -> clap::Error {
+pub(super) fn explain(mut error: clap::Error) -> clap::Error {
+    // What follows `--` is a command here, and the usage of all options at once helps nobody.
+    error.insert(ContextKind::Suggested, ContextValue::None);
+    error.insert(ContextKind::Usage, ContextValue::None);
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };

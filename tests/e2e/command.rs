@@ -135,6 +135,23 @@ fn root_a_command_may_handle_the_signal() {
 }
 
 #[test]
+fn root_a_second_interrupt_leaves_a_command_that_ignores_the_first() {
+    let script = "trap '' INT; echo ready $$; while read line; do :; done; echo ended";
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script]).start();
+    gpuprobe.talk.ready();
+    gpuprobe.child.signal(Signal::SIGINT);
+    gpuprobe
+        .stderr
+        .line_with(&["waiting for the command to end; Ctrl-C again"]);
+    gpuprobe.child.signal(Signal::SIGINT);
+    assert_eq!(gpuprobe.exit_code(), 0);
+    // It runs until its input ends.
+    gpuprobe.talk.send("go on");
+    gpuprobe.talk.close();
+    assert_eq!(gpuprobe.talk.to_end().last().unwrap(), "ended");
+}
+
+#[test]
 fn root_input_may_be_closed() {
     let closed = ["sh", "-c", "exec \"$0\" \"$@\" <&-"];
     let script = format!("{} -c 'alloc 4096; exit' >&2", workload());

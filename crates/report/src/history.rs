@@ -99,14 +99,14 @@ impl History {
         })
     }
 
-    /// Growth of `process` in bytes per minute, over the last minute, or as long as it is known.
+    /// Growth of `process`, bytes in the last minute, or since it is known if that is later.
     pub(crate) fn per_minute(&self, process: &Process, now_ns: u64) -> Option<i64> {
         let (then_ns, before) = *self.past(process)?.recent.front()?;
-        let for_ns = now_ns
+        now_ns
             .checked_sub(then_ns)
             .filter(|&ns| ns >= LEAST_WINDOW_NS)?;
         let change = i128::from(process.totals.sums.gpu.bytes) - i128::from(before);
-        Some(clamp(change * i128::from(WINDOW_NS) / i128::from(for_ns)))
+        Some(clamp(change))
     }
 
     /// The last figures from NVML for `process`.

@@ -194,7 +194,9 @@ impl TraceArgs {
             format: self.format,
             output: self.output,
             color: self.color,
-            record: self.record,
+            record: self
+                .record
+                .inspect(|record| record::check_recording(&record.path)),
             ..self.target.config(self.advanced, modes, self.interval)
         }
     }

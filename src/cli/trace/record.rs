@@ -1,13 +1,16 @@
 //! `gpuprobe record`, as it is typed.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::Local;
 use clap::Args;
+use clap::error::ErrorKind;
 
 use super::target::TargetArgs;
 use super::with_activity;
+use crate::cli::wrong;
 use crate::live::{AdvancedOptions, CollectorSettings, RecordConfig, TraceConfig, recording_path};
 use gpuprobe_cuda::Modes;
 use gpuprobe_model::typed::{parse_duration, parse_size};
@@ -45,6 +48,22 @@ pub(in crate::cli) struct RecordArgs {
     advanced: AdvancedOptions,
 }
 
+/// Exits if the name is that of another format.
+pub(super) fn check_recording(path: &Path) {
+    let extension = path.extension().and_then(OsStr::to_str);
+    let others = ["svg", "png", "html", "json", "csv", "pb", "gz", "pickle"];
+    if let Some(other) = extension.filter(|one| others.contains(one)) {
+        wrong(
+            ErrorKind::InvalidValue,
+            &format!(
+                "{}: a recording is an SQLite database, not .{other}; record into a .sqlite, then see gpuprobe plot, \
+                 report and export",
+                path.display()
+            ),
+        );
+    }
+}
+
 /// How often launches are read from the kernel side.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
@@ -52,6 +71,7 @@ impl RecordArgs {
     pub(super) fn into_config(self) -> TraceConfig {
         let target = self.target.target();
         let path = self.output;
+        path.iter().for_each(|path| check_recording(path));
         let record = RecordConfig {
             path: path.unwrap_or_else(|| recording_path(&target, Local::now())),
             only: true,

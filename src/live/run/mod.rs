@@ -37,6 +37,8 @@ pub(super) use reading::{Reading, look_up, symbols};
 pub(super) use snapshot::Snapshots;
 use watch::Watch;
 
+/// A command that has not ended so long after Ctrl-C is waited for aloud.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long names are waited for at the end, and for any other report: those missing there are in the next one.
 const NAMES_FOR_LAST: Duration = Duration::from_secs(30);
 const NAMES_FOR_ONE: Duration = Duration::from_millis(700);
@@ -117,6 +119,9 @@ impl Run<'_> {
         let mut report = reports_every(self.config.interval);
         let deadline = or_never(self.config.duration.map(sleep));
         tokio::pin!(deadline);
+        // A command may take its time to end, or ignore the signal.
+        let (patience, mut interrupts) = (sleep(PATIENCE), 0_u32);
+        tokio::pin!(patience);
         loop {
             tokio::select! {
                 biased;
@@ -126,7 +131,17 @@ impl Run<'_> {
                 }
                 signal = signals.next() => match &*child {
                     // The command gets the signal too; its end is ours.
-                    Some(child) => pass_on(signal, child),
+                    Some(_) if signal == Signal::SIGINT && interrupts > 0 => {
+                        *child = None;
+                        return Ok(None);
+                    }
+                    Some(child) => {
+                        pass_on(signal, child);
+                        if signal == Signal::SIGINT {
+                            interrupts += 1;
+                            patience.as_mut().reset(Instant::now() + PATIENCE);
+                        }
+                    }
                     None => {
                         if signal == Signal::SIGTERM {
                             self.limit_names(NAMES_FOR_TERMINATED);
@@ -135,6 +150,10 @@ impl Run<'_> {
                     }
                 },
                 () = &mut deadline => return Ok(None),
+                () = &mut patience, if interrupts == 1 => {
+                    say("waiting for the command to end; Ctrl-C again leaves it running");
+                    interrupts += 1;
+                }
                 _ = report.tick() => self.report(false)?,
                 () = or_never(self.watch.as_ref().map(Watch::tick)) => {
                     if self.look()? && self.config.until_settled {

@@ -28,6 +28,8 @@ use page::Page;
 #[derive(Default)]
 pub(crate) struct TextWriter {
     layout: Layout,
+    /// The last report had nothing, as the one before.
+    is_idle: bool,
 }
 
 impl TextWriter {
@@ -41,6 +43,11 @@ impl TextWriter {
 
 impl ReportWriter for TextWriter {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+        let is_idle = is_empty(report);
+        if is_idle && std::mem::replace(&mut self.is_idle, is_idle) {
+            return Ok(());
+        }
+        self.is_idle = is_idle;
         let time = report.time.as_ref();
         let time = match self.layout.columns {
             Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
@@ -65,6 +72,20 @@ impl ReportWriter for TextWriter {
         self.page()
             .print(out, |page| page.line(record(line).line()))
     }
+}
+
+/// Whether nothing was traced so far.
+fn is_empty(report: &Report) -> bool {
+    let memleak = report.memleak.as_ref();
+    let launches = report.cudatrace.as_ref();
+    let copies = report.bandwidth_util.as_ref();
+    memleak.is_none_or(|one| one.processes.is_empty() && !one.has_calls())
+        && launches.is_none_or(|one| one.launches + one.graph_launches + one.captured_launches == 0)
+        && copies.is_none_or(|one| one.directions.is_empty())
+        && report.activity.is_none()
+        && report.explain.is_none()
+        && report.incidents.is_empty()
+        && !report.lost.any()
 }
 
 /// Writes a report.
