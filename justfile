@@ -50,9 +50,9 @@ golden:
 demo:
     scripts/demo.sh
 
-# Make the packages, and test them on Debian 11, 12 and 13.
+# Make what is released, and test it on five distributions.
 package:
-    scripts/package.sh
+    scripts/release.sh
     scripts/test-package.sh
 
 # Licenses and advisories of dependencies.

@@ -86,6 +86,7 @@ have_package() {
     libelf-dev) [[ -e /usr/include/libelf.h ]] ;;
     zlib1g-dev) [[ -e /usr/include/zlib.h ]] ;;
     perl-base) have perl ;;
+    rpm) have rpmbuild ;;
     qemu-system-x86) have qemu-system-x86_64 ;;
     *) have "$1" ;;
     esac
@@ -118,6 +119,17 @@ ensure_packages() {
 ensure_build_packages() {
     ensure_packages clang gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev git \
         ca-certificates perl-base
+}
+
+# make_root SUITE FOLDER MIRROR SCRIPT [OPTION...]: the smallest root file system, by debootstrap, unless it is there.
+# SCRIPT is sid for Debian, gutsy for Ubuntu: a debootstrap that is older than the suite has none for it.
+make_root() {
+    [[ ! -e $2/var/lib/dpkg/status || -e $2/debootstrap ]] || return 0
+    ensure_packages debootstrap
+    say "fetching $1 into $2"
+    rm -rf "$2"
+    mkdir -p "$2"
+    debootstrap --variant=minbase "${@:5}" "$1" "$2" "$3" "/usr/share/debootstrap/scripts/$4" >"$2.log" 2>&1
 }
 
 # ---- Rust -------------------------------------------------------------------

@@ -10,7 +10,7 @@
 #     load soak  short runs of scripts/bench-load.sh and scripts/soak.sh: counts are compared, times are not
 #     recordings long and hostile recordings, and every command on them
 #     faults     gpuprobe killed at every stage of a run, round by round
-#     package    scripts/package.sh and scripts/test-package.sh (debootstrap)
+#     package    scripts/release.sh and scripts/test-package.sh (debootstrap, podman)
 #     kernels    scripts/test-kernels.sh (QEMU)
 # or of a module of tests/e2e/long, as hostile, latency, stress. Without any, all of them are run.
 #
@@ -114,7 +114,7 @@ fi
 # These build releases: without what suite.sh sets for tests.
 unset RUSTC_WORKSPACE_WRAPPER RUSTFLAGS
 if wants package; then
-    check "package" scripts/package.sh
+    check "release" scripts/release.sh
     check "packages" scripts/test-package.sh
 fi
 if wants kernels; then

@@ -1,27 +1,29 @@
 #!/usr/bin/env bash
-# Installs, uses and removes the package that scripts/package.sh made, in fresh root file
-# systems of Debian 11, 12 and 13.
+# Installs, uses and removes what scripts/release.sh made, in fresh root file systems, and finds the leak of
+# examples/leak.c with it.
 #
-#     scripts/test-package.sh [FILE.deb]
+#     scripts/test-package.sh
 #
-# In each of them it finds the leak of examples/leak.c, and draws a recording of it.
+# The .deb on Debian 11, 12 and 13, Ubuntu 22.04 and 24.04; the .rpm on a RHEL-like distribution, whose root file system is
+# looked for in target/package/roots/rhel, and by rpm alone in Debian's; the .tar.gz, the wheel and the image; and what
+# `cargo install` installs. The last lines say what has not been tried.
 #
-# debootstrap makes them once, in target/package/roots (ROOTS names another folder); each
-# test is in a copy. DEBIAN_MIRROR names another mirror than debootstrap's own. Needs root,
-# or sudo.
+# debootstrap makes the root file systems once, in target/package/roots (ROOTS names another folder); each test is in a
+# copy. DEBIAN_MIRROR and UBUNTU_MIRROR name other mirrors than debootstrap's own. Needs root, or sudo.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-become_root "ROOTS=${ROOTS:-}" "DEBIAN_MIRROR=${DEBIAN_MIRROR:-}" "$root/scripts/test-package.sh" "$@"
+become_root "ROOTS=${ROOTS:-}" "DEBIAN_MIRROR=${DEBIAN_MIRROR:-}" "UBUNTU_MIRROR=${UBUNTU_MIRROR:-}" \
+    "$root/scripts/test-package.sh" "$@"
 cd "$root"
 
 roots=${ROOTS:-$root/target/package/roots}
-packages=(target/package/out/gpuprobe_*_amd64.deb)
-package=${1:-${packages[0]}}
-[[ -f $package ]] || die "there is no package: run scripts/package.sh"
-package=$(realpath "$package")
-version=$(dpkg-deb --field "$package" Version)
+out=$root/target/package/out
+[[ -f $out/SHA256SUMS ]] || die "there is nothing to test: run scripts/release.sh"
+(cd "$out" && sha256sum --check --quiet SHA256SUMS)
+version=$(dpkg-deb --field "$out"/*.deb Version)
+not_tried=()
 
 fresh=
 app=
@@ -38,107 +40,150 @@ cleanup() {
 }
 trap cleanup EXIT
 
-make_root() {
-    [[ -e $roots/$1/var/lib/dpkg/status ]] && return
-    say "fetching Debian $1"
-    mkdir -p "$roots"
-    rm -rf "${roots:?}/$1"
-    debootstrap --variant=minbase "$1" "$roots/$1" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$roots/$1.log" 2>&1 ||
-        die "debootstrap of $1 failed: $(tail -n 1 "$roots/$1.log")"
+# copy_root NAME: a fresh one.
+copy_root() {
+    [[ -z $fresh ]] || rm -rf --one-file-system "$fresh"
+    fresh=$(mktemp -d "$roots/fresh.XXXXXX")
+    cp -a "$roots/$1/." "$fresh/"
+    cp "$out"/gpuprobe[-_]* "$fresh/"
 }
 
-# inside COMMAND...: in the fresh root, without its messages unless it fails.
+# inside COMMAND...: in the fresh root, with the /proc and /sys of this machine, as in a container that may trace.
 inside() {
-    chroot "$fresh" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
-        DEBIAN_FRONTEND=noninteractive "$@"
-}
-
-# expect STATUS COMMAND...: ends with that status.
-expect() {
-    local wanted=$1 status=0
-    shift
-    inside "$@" >"$fresh/said" 2>&1 || status=$?
-    [[ $status -eq $wanted ]] ||
-        die "'$*' ended with $status, not $wanted: $(tail -n 3 "$fresh/said")"
-}
-
-# says TEXT: the last command has said it.
-says() {
-    grep -qF -- "$1" "$fresh/said" || die "it does not say '$1': $(head -n 5 "$fresh/said")"
-}
-
-# mounted COMMAND...: like expect 0, with the /proc and /sys of this machine in the root, as in a container
-# that may trace.
-mounted() {
     # shellcheck disable=SC2016 # the inner shell expands them
     unshare --mount --propagation private bash -euc '
         mount --rbind /proc "$0/proc"
         mount --rbind /sys "$0/sys"
-        exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"
-    ' "$fresh" timeout --kill-after=5 60 "$@" >"$fresh/said" 2>&1 ||
-        die "'$*' failed: $(tail -n 3 "$fresh/said")"
+        exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin HOME=/root \
+            DEBIAN_FRONTEND=noninteractive timeout --kill-after=5 120 "$@"
+    ' "$fresh" "$@"
 }
 
-# A program that leaks runs outside; what is installed names its line, and draws its recording.
+# expect STATUS COMMAND...: ends with that status; without its messages.
+expect() {
+    local wanted=$1 status=0
+    shift
+    "$@" >"$roots/said" 2>&1 || status=$?
+    [[ $status -eq $wanted ]] ||
+        die "'$*' ended with $status, not $wanted: $(tail -n 3 "$roots/said")"
+}
+
+# says TEXT: the last command has said it.
+says() {
+    grep -qF -- "$1" "$roots/said" || die "it does not say '$1': $(head -n 5 "$roots/said")"
+}
+
+# find_leak COMMAND...: run by it, gpuprobe is this version, and names the line that leaks in a program outside.
+leak_line=leak.c:$(grep -n 'cudaMalloc(&frame' examples/leak.c | cut -d: -f1)
 find_leak() {
-    local line
-    line=$(grep -n 'cudaMalloc(&frame' examples/leak.c | cut -d: -f1)
-    "$program" 1000 &
+    expect 0 "$@" --version
+    says "gpuprobe $version"
+    "$leak" 1000 &
     app=$!
-    mounted gpuprobe --pid "$app" --duration 3s --interval 1h --stacks-shown --record /run.sqlite
-    says "leak.c:$line"
+    expect 0 "$@" --pid "$app" --duration 3s --interval 1h --stacks-shown "${options[@]}"
+    says "$leak_line"
     kill "$app"
     wait "$app" 2>/dev/null || true
     app=
-    mounted gpuprobe report /run.sqlite
-    says "leak.c:$line"
-    mounted gpuprobe explain /run.sqlite
-    says "leak.c:$line"
-    mounted gpuprobe plot /run.sqlite --output /run.png
-    [[ $(head -c 8 "$fresh/run.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || die "run.png is no picture"
 }
+options=()
 
-test_in() {
-    say "Debian $1"
-    fresh=$(mktemp -d "$roots/fresh.XXXXXX")
-    cp -a "$roots/$1/." "$fresh/"
-    cp "$package" "$fresh/gpuprobe.deb"
-    expect 0 dpkg --install /gpuprobe.deb
-    expect 0 gpuprobe --version
-    says "gpuprobe $version"
-    expect 0 gpuprobe --help
-    says "What to trace:"
-    expect 0 gpuprobe completions bash
-    expect 2 gpuprobe --no-such-option
-    expect 1 gpuprobe report /no-such-file
-    # Without /proc and BPF in the root, doctor says what is missing; it must not crash.
-    inside gpuprobe doctor >"$fresh/said" 2>&1 || [[ $? -eq 1 ]] || die "doctor: $(tail -n 3 "$fresh/said")"
-    find_leak
+# use_and_remove ZSH_FOLDER REMOVE...: what is installed is all there and works, and nothing of it stays.
+use_and_remove() {
     local file
-    for file in bash-completion/completions/gpuprobe zsh/vendor-completions/_gpuprobe \
+    expect 0 inside gpuprobe --help
+    says "What to trace:"
+    expect 0 inside gpuprobe completions bash
+    expect 2 inside gpuprobe --no-such-option
+    expect 1 inside gpuprobe report /no-such-file
+    expect 0 inside gpuprobe doctor
+    options=(--record /run.sqlite)
+    find_leak inside gpuprobe
+    options=()
+    for file in report explain; do
+        expect 0 inside gpuprobe "$file" /run.sqlite
+        says "$leak_line"
+    done
+    expect 0 inside gpuprobe plot /run.sqlite --output /run.png
+    [[ $(head -c 8 "$fresh/run.png" | od -An -tx1) == " 89 50 4e 47 0d 0a 1a 0a" ]] || die "run.png is no picture"
+    for file in bash-completion/completions/gpuprobe "zsh/$1/_gpuprobe" \
         fish/vendor_completions.d/gpuprobe.fish man/man1/gpuprobe.1.gz man/man1/gpuprobe-report.1.gz; do
         [[ -s $fresh/usr/share/$file ]] || die "the package has no $file"
     done
     # The unit starts what is installed.
     [[ -x $fresh$(sed -n 's/^ExecStart=\([^ ]*\) .*/\1/p' "$fresh/usr/lib/systemd/system/gpuprobe.service") ]] ||
         die "the unit starts something else"
-    expect 0 dpkg --purge gpuprobe
-    expect 127 gpuprobe --version
+    expect 0 "${@:2}"
+    expect 127 inside gpuprobe --version
     [[ -z $(find "$fresh/usr" -name '*gpuprobe*' -print -quit) ]] || die "files are left behind"
-    rm -rf --one-file-system "$fresh"
-    fresh=
 }
 
-ensure_packages debootstrap gcc libc6-dev make
+ensure_packages gcc libc6-dev make podman rpm runc
 check_bpf || exit 1
 # The program of scripts/demo.sh, with its stand-in CUDA.
 as_builder make -s -C tests/standin OUT="$root/target/standin"
 library=$(find "$root/target/standin" -maxdepth 1 -name 'libcudart.so*' | sort | head -n 1)
 as_builder mkdir -p target/demo
-program=$root/target/demo/leak
-as_builder cc -g -O1 -o "$program" examples/leak.c "$library" -Wl,-rpath,"$root/target/standin"
-for suite in bullseye bookworm trixie; do
-    make_root "$suite"
-    test_in "$suite"
+leak=$root/target/demo/leak
+as_builder cc -g -O1 -o "$leak" examples/leak.c "$library" -Wl,-rpath,"$root/target/standin"
+
+for suite in bullseye bookworm trixie jammy noble; do
+    from=("${DEBIAN_MIRROR:-}" sid)
+    [[ $suite != [jn]* ]] ||
+        from=("${UBUNTU_MIRROR:-}" gutsy "--keyring=$roots/trixie/usr/share/keyrings/ubuntu-archive-keyring.gpg")
+    if make_root "$suite" "$roots/$suite" "${from[@]}"; then
+        say "the .deb on $suite"
+        copy_root "$suite"
+        expect 0 inside sh -c 'dpkg --install /gpuprobe_*.deb'
+        use_and_remove vendor-completions inside dpkg --purge gpuprobe
+    else
+        not_tried+=("the .deb on $suite: $(tail -n 1 "$roots/$suite.log")")
+    fi
 done
-say "the package installs, works and is removed on Debian 11, 12 and 13"
+
+if [[ -e $roots/rhel/usr/bin/rpm ]]; then
+    say "the .rpm on a RHEL-like distribution"
+    copy_root rhel
+    expect 0 inside sh -c 'rpm --install /gpuprobe-*.rpm'
+    use_and_remove site-functions inside rpm --erase gpuprobe
+else
+    not_tried+=("the .rpm on a RHEL-like distribution: no root file system in $roots/rhel")
+fi
+say "the .rpm, by rpm alone"
+copy_root bullseye
+expect 0 rpm --root "$fresh" --install --nodeps "$out"/*.rpm
+use_and_remove site-functions rpm --root "$fresh" --erase --nodeps gpuprobe
+
+say "the .tar.gz"
+copy_root bullseye
+expect 0 inside sh -c 'tar --extract --directory /usr/local --strip-components 1 --file /gpuprobe-*-linux.tar.gz'
+find_leak inside gpuprobe
+
+say "the wheel"
+make_root bookworm "$roots/python" "${DEBIAN_MIRROR:-}" sid --include=python3-venv ||
+    die "no Debian with Python: $(tail -n 1 "$roots/python.log")"
+copy_root python
+expect 0 inside sh -c 'python3 -m venv /venv && /venv/bin/pip install --no-index /*.whl'
+find_leak inside /venv/bin/gpuprobe
+find_leak inside /venv/bin/python -m gpuprobe
+expect 0 inside /venv/bin/pip uninstall --yes gpuprobe
+[[ -z $(find "$fresh/venv" -name '*gpuprobe*' -print -quit) ]] || die "pip leaves files behind"
+
+say "the image"
+podman=(podman --root "$roots/podman" --runroot "$roots/podman.run" --storage-driver vfs --cgroup-manager cgroupfs
+    --runtime runc)
+expect 0 "${podman[@]}" load --input "$out/gpuprobe-$version-image.tar"
+find_leak timeout --kill-after=5 60 "${podman[@]}" run --rm --privileged --pid=host --network=none \
+    --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 "localhost/gpuprobe:$version"
+expect 0 "${podman[@]}" rmi "localhost/gpuprobe:$version"
+
+say "cargo install"
+ensure_build_packages
+ensure_cargo
+as_builder cargo install --locked --quiet --path . --root target/package/cargo
+find_leak target/package/cargo/bin/gpuprobe
+
+say "what scripts/release.sh made installs, works and is removed"
+for what in "${not_tried[@]}"; do
+    printf '!!! NOT TRIED: %s\n' "$what"
+done
