@@ -26,16 +26,10 @@ version=$(dpkg-deb --field "$out"/*.deb Version)
 not_tried=()
 
 fresh=
-app=
-# shellcheck disable=SC2317 # called by the trap
+# shellcheck disable=SC2317,SC2046 # called by the trap; process ids are words
 cleanup() {
-    if [[ -n $app ]]; then
-        kill "$app" 2>/dev/null || true
-        wait "$app" 2>/dev/null || true
-    fi
-    if [[ -n $fresh ]]; then
-        rm -rf --one-file-system "$fresh"
-    fi
+    kill $(jobs -p) 2>/dev/null || true
+    [[ -z $fresh ]] || rm -rf --one-file-system "$fresh"
     return_target
 }
 trap cleanup EXIT
@@ -79,12 +73,11 @@ find_leak() {
     expect 0 "$@" --version
     says "gpuprobe $version"
     "$leak" 1000 &
-    app=$!
+    local app=$!
     expect 0 "$@" --pid "$app" --duration 3s --interval 1h --stacks-shown "${options[@]}"
     says "$leak_line"
     kill "$app"
     wait "$app" 2>/dev/null || true
-    app=
 }
 options=()
 
