@@ -121,9 +121,9 @@ ensure_build_packages() {
         ca-certificates perl-base
 }
 
-# make_root SUITE FOLDER MIRROR SCRIPT [OPTION...]: the smallest root file system, by debootstrap, unless it is there.
+# bootstrap_root SUITE FOLDER MIRROR SCRIPT [OPTION...]: the smallest root file system, by debootstrap, unless it is there.
 # SCRIPT is sid for Debian, gutsy for Ubuntu: a debootstrap that is older than the suite has none for it.
-make_root() {
+bootstrap_root() {
     [[ ! -e $2/var/lib/dpkg/status || -e $2/debootstrap ]] || return 0
     ensure_packages debootstrap
     say "fetching $1 into $2"

@@ -5,8 +5,8 @@
 #     scripts/release.sh [--twice]
 #
 # The program needs glibc 2.28 or newer (Debian 10, RHEL 8, Ubuntu 18.10); libelf and zlib are linked statically. It is
-# linked with the libraries of Debian 11, and the image is made of those of Debian 13: debootstrap fetches both, for which
-# it needs root, or sudo. DEBIAN_MIRROR names another mirror than debootstrap's own.
+# linked with the libraries of Debian 11, and the image is made of those of Debian 13: debootstrap fetches both, as root
+# (by sudo, if need be). DEBIAN_MIRROR names another mirror than debootstrap's own.
 #
 # Built again from the same commit, every file is the same, byte for byte: with --twice it is built a second time in
 # another folder, and compared.
@@ -42,7 +42,7 @@ program=$files/usr/bin/gpuprobe
 # whatever --sysroot says. Of glibc's newer functions, pow and log have older versions, and the standard library does
 # without the other two where they are absent, as undefined weak symbols are.
 make_compiler() {
-    make_root bullseye "$sysroot" "${DEBIAN_MIRROR:-}" sid --include=libc6-dev,libelf-dev,zlib1g-dev ||
+    bootstrap_root bullseye "$sysroot" "${DEBIAN_MIRROR:-}" sid --include=libc6-dev,libelf-dev,zlib1g-dev ||
         die "debootstrap failed: $(tail -n 1 "$sysroot.log")"
     # Links with an absolute target would lead out of the root.
     local link
@@ -62,15 +62,22 @@ EOF
 exec cc --sysroot='$sysroot' -B'$sysroot/$libraries' -L'$sysroot/$libraries' '-Wl,$work/static/older.o' \
     -Wl,--wrap=pow,--wrap=log,--wrap=gettid,--wrap=posix_spawn_file_actions_addchdir_np "\$@"
 EOF
+    # libbpf-cargo unpacks its headers into a folder with a random name, which would be in the BTF.
+    as_builder install -D -m 755 /dev/stdin "$work/bin/clang" <<EOF
+#!/bin/sh
+for folder; do case \$folder in */bpf/src) break ;; esac; done
+exec '$(command -v clang)' "-ffile-prefix-map=\$folder=libbpf" "\$@"
+EOF
 }
 
 # The program; and beside the packages its symbols, which debuggers find by the link.
 build_program() {
     local home=${CARGO_HOME:-$builder_home/.cargo}
     say "building gpuprobe $version"
-    as_builder env CARGO_TARGET_DIR="$work" CC="$work/cc" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER="$work/cc" \
-        LIBBPF_SYS_LIBRARY_PATH="$work/static" CFLAGS="-ffile-prefix-map=$root=gpuprobe -ffile-prefix-map=$home=cargo" \
+    as_builder env PATH="$work/bin:$PATH" CC="$work/cc" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER="$work/cc" \
+        CARGO_TARGET_DIR="$work" LIBBPF_SYS_LIBRARY_PATH="$work/static" \
         CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
+        CFLAGS="-ffile-prefix-map=$root=gpuprobe -ffile-prefix-map=$home=cargo" \
         RUSTFLAGS="--remap-path-prefix=$root=gpuprobe --remap-path-prefix=$home=cargo" \
         cargo build --release --locked --bin gpuprobe --features static
     rm -rf "$out" "$files"
@@ -215,7 +222,7 @@ EOF
 # The program, the libraries that it is linked with, and certificates of authorities; without a shell.
 make_image() {
     local debian=$roots/trixie image=$work/image library layer
-    make_root trixie "$debian" "${DEBIAN_MIRROR:-}" sid --include=ca-certificates,ubuntu-keyring ||
+    bootstrap_root trixie "$debian" "${DEBIAN_MIRROR:-}" sid --include=ca-certificates,ubuntu-keyring ||
         die "debootstrap failed: $(tail -n 1 "$debian.log")"
     rm -rf "$image"
     install -D "$program" "$image/layer/usr/bin/gpuprobe"

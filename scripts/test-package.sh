@@ -124,7 +124,7 @@ for suite in bullseye bookworm trixie jammy noble; do
     from=("${DEBIAN_MIRROR:-}" sid)
     [[ $suite != [jn]* ]] ||
         from=("${UBUNTU_MIRROR:-}" gutsy "--keyring=$roots/trixie/usr/share/keyrings/ubuntu-archive-keyring.gpg")
-    if make_root "$suite" "$roots/$suite" "${from[@]}"; then
+    if bootstrap_root "$suite" "$roots/$suite" "${from[@]}"; then
         say "the .deb on $suite"
         copy_root "$suite"
         expect 0 inside sh -c 'dpkg --install /gpuprobe_*.deb'
@@ -153,7 +153,7 @@ expect 0 inside sh -c 'tar --extract --directory /usr/local --strip-components 1
 find_leak inside gpuprobe
 
 say "the wheel"
-make_root bookworm "$roots/python" "${DEBIAN_MIRROR:-}" sid --include=python3-venv ||
+bootstrap_root bookworm "$roots/python" "${DEBIAN_MIRROR:-}" sid --include=python3-venv ||
     die "no Debian with Python: $(tail -n 1 "$roots/python.log")"
 copy_root python
 expect 0 inside sh -c 'python3 -m venv /venv && /venv/bin/pip install --no-index /*.whl'
