@@ -77,7 +77,7 @@ pub(crate) const SILENT_PATHS: [&str; 66] = [
 
 /// Columns that keep their default in every scene.
 #[rustfmt::skip]
-pub(crate) const SILENT_COLUMNS: [&str; 54] = [
+pub(crate) const SILENT_COLUMNS: [&str; 57] = [
     // Of nsys, without a source in gpuprobe.
     "ANALYSIS_DETAILS.startTime",
     "CUDA_GPU_MEMORY_POOL_EVENTS.localMemoryPoolReleaseThreshold",
@@ -118,4 +118,8 @@ pub(crate) const SILENT_COLUMNS: [&str; 54] = [
     "GPUPROBE_NAMES.a", "GPUPROBE_NAMES.b", "GPUPROBE_NAMES.c",
     "GPUPROBE_SAME_CALLS.correlationId", "GPUPROBE_SAME_CALLS.cupti",
     "NVTX_EVENTS.endGlobalTid",
+    // Those of the end-to-end test of checkpoints.
+    "GPUPROBE_CHECKPOINTS.globalPid",
+    "GPUPROBE_CHECKPOINTS.state",
+    "GPUPROBE_CHECKPOINTS.t0",
 ];

@@ -1,7 +1,6 @@
 //! Plays a recording through the live reporters: the reports that its run wrote (`gpuprobe replay`), or those of any of
 //! its moments, one after the other.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use gpuprobe_recording::memory_rows::RowFilter;
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::explain::Explain;
-use gpuprobe_report::verdict::Verdict;
+use gpuprobe_report::verdict::Verdicts;
 use gpuprobe_report::{
     GroupBy, History, Options, ProcessDetail, Report, ReportSources, ReportWriter, View,
     WorstVerdicts, records,
@@ -104,7 +103,7 @@ impl ReplayMoment {
     }
 
     /// The worst verdicts on the call sites of processes, by process id.
-    pub fn verdicts(&mut self) -> Arc<HashMap<u32, Verdict>> {
+    pub fn verdicts(&mut self) -> Verdicts {
         let options = self.options(self.player.modes);
         let (ledger, symbols) = (&self.player.state.ledger, &self.player.symbols);
         self.worst_verdicts.update(ledger, &options, symbols)

@@ -10,8 +10,9 @@ use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::stack::Symbolize;
 use gpuprobe_os::color::Tone;
 
-use crate::memleak::{Holder, judge_largest};
-use crate::{Options, View};
+use crate::label::label;
+use crate::memleak::{Holder, judge_largest, stack_of};
+use crate::{Options, View, function_name};
 
 /// Tone of a verdict in a table.
 pub fn tone_of(verdict: Verdict) -> Tone {
@@ -34,11 +35,23 @@ const EVERY_NS: u64 = 5_000_000_000;
 /// Judged call sites of a process, and of each of its allocators.
 const SITES: usize = 20;
 
+/// The worst verdict on the largest call sites of a process, and the label of that site.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Worst {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Of several sites with it, the one that holds most; a function of CUDA without a call stack.
+    pub label: String,
+}
+
+/// By process id.
+pub type Verdicts = Arc<HashMap<u32, Worst>>;
+
 /// The worst verdicts on the largest call sites of processes.
 #[derive(Debug, Default)]
 pub struct WorstVerdicts {
     judged_ns: Option<u64>,
-    worst: Arc<HashMap<u32, Verdict>>,
+    worst: Verdicts,
 }
 
 impl WorstVerdicts {
@@ -48,7 +61,7 @@ impl WorstVerdicts {
         ledger: &Ledger,
         options: &Options,
         symbols: &dyn Symbolize,
-    ) -> Arc<HashMap<u32, Verdict>> {
+    ) -> Verdicts {
         let now_ns = options.now_ns;
         // A recording may be played from an earlier time.
         let is_current = |&judged_ns: &u64| (judged_ns..judged_ns + EVERY_NS).contains(&now_ns);
@@ -63,7 +76,7 @@ impl WorstVerdicts {
 }
 
 /// The worst verdict on the largest call sites of `process`.
-fn worst(process: &Process, options: &Options, symbols: &dyn Symbolize) -> Option<Verdict> {
+fn worst(process: &Process, options: &Options, symbols: &dyn Symbolize) -> Option<Worst> {
     let view = View {
         group: options.view.group,
         ..View::default()
@@ -74,5 +87,14 @@ fn worst(process: &Process, options: &Options, symbols: &dyn Symbolize) -> Optio
         ..*options
     };
     let judged = Holder::all(process).flat_map(|holder| judge_largest(holder, &options, symbols));
-    judged.map(|judged| judged.shown()).min()
+    let (judged, site) = judged.min_by_key(|(judged, site)| {
+        let live = site.live.all().bytes;
+        (judged.shown(), std::cmp::Reverse(live))
+    })?;
+    let (frames, _) = stack_of(process.pid, site, symbols);
+    let api = || function_name(site.row, symbols).into_owned();
+    Some(Worst {
+        verdict: judged.shown(),
+        label: label(&frames).unwrap_or_else(api),
+    })
 }

@@ -7,15 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use gpuprobe_report::explain::Explain;
-use gpuprobe_report::verdict::Verdict;
+use gpuprobe_report::verdict::Verdicts;
 use gpuprobe_report::{ProcessDetail, Report};
 use ratatui::crossterm::event::Event;
 
 /// Messages that are kept until the screen shows them.
 const MAX_MESSAGES: usize = 100;
-
-/// The worst verdict on each process that has one.
-pub type Verdicts = Arc<HashMap<u32, Verdict>>;
 
 /// A report, with what views need besides.
 #[derive(Clone, Debug)]

@@ -10,7 +10,8 @@ mod screen;
 mod terminal;
 mod view;
 
-pub use feed::{Feed, PlaybackState, Request, ScreenNotice, Update, Verdicts};
+pub use feed::{Feed, PlaybackState, Request, ScreenNotice, Update};
+pub use gpuprobe_report::verdict::Verdicts;
 pub use replay::{TopReplayConfig, replay};
 pub use screen::TopScreen;
 pub use view::ScreenConfig;

@@ -515,15 +515,18 @@ pub(super) fn site_reports(
     (sites, omitted.if_any(), filtered.if_any())
 }
 
-/// Verdicts on the call sites of a process or an allocator that a report with `options` lists.
-pub(crate) fn judge_largest(
-    holder: Holder<'_>,
+/// Verdicts on the call sites of a process or an allocator that a report with `options` lists, and a site of each.
+pub(crate) fn judge_largest<'a>(
+    holder: Holder<'a>,
     options: &Options,
     symbols: &dyn Symbolize,
-) -> Vec<Judgement> {
+) -> Vec<(Judgement, &'a CallSite)> {
     let groups = SiteGroups::of(holder.sites(), options.view.groups_by_lines(), symbols);
     let (listed, ..) = select(holder.sites(), options, &groups);
-    let judge = |group: &Group<'_>| holder.judge(&group.members, options.now_ns);
+    let judge = |group: &Group<'a>| {
+        let judgement = holder.judge(&group.members, options.now_ns)?;
+        Some((judgement, group.most?.1))
+    };
     listed.iter().filter_map(judge).collect()
 }
 

@@ -30,8 +30,8 @@ const REPLAY: &[&str] = &[
     "- +  play at half or double the speed",
 ];
 const NOTES: &[&str] = &[
-    "HELD is live GPU memory, % its share of the memory of the GPUs that it is on; PER MIN is its change over the \
-     last minute. VERDICT is the gravest of the 20 largest call sites (gpuprobe explain), judged every five seconds. LAUNCH/S and GB/S are since the \
+    "HELD is live GPU memory, % its share of the memory of the GPUs that it is on; LAST MIN is its change over the \
+     last minute. VERDICT is the worst of the 20 largest call sites (gpuprobe explain), judged every five seconds, and TOP SITE where that is. LAUNCH/S and GB/S are since the \
      last report. LOST counts events of the process that were lost.",
     "GPUs: used of total as nvidia-smi has it, tracked by gpuprobe, other: everything else; busy: time with a kernel. \
      The curve is the used memory of the last two minutes.",

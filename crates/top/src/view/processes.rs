@@ -1,6 +1,7 @@
 //! The table of processes.
 
 use gpuprobe_os::color::Tone;
+use gpuprobe_report::label::shortened;
 use gpuprobe_report::memleak::{Memleak, ProcessReport};
 
 use super::pages::Page;
@@ -15,20 +16,21 @@ const COLUMNS: &[Column] = &[
     ("PID", 7, 0),
     ("USER", 8, 60),
     ("CONTAINER", 12, 150),
-    ("COMMAND", 0, 0),
     ("HELD", 11, 0),
     ("%", 5, 70),
-    ("KINDS", BAR, 112),
-    ("PER MIN", 12, 80),
+    ("KINDS", BAR, 140),
+    ("LAST MIN", 12, 80),
     ("VERDICT", 9, 0),
     ("LAUNCH/S", 8, 90),
     ("H2D GB/S", 8, 100),
     ("D2H GB/S", 8, 100),
     ("NVIDIA-SMI", 11, 130),
     ("LOST", 5, 120),
+    ("TOP SITE", 0, 0),
+    ("COMMAND", 0, 0),
 ];
 /// The place of the held bytes.
-const HELD: usize = 4;
+const HELD: usize = 3;
 
 /// The table of the processes in the report of `update`.
 pub(crate) fn table(update: &Update) -> Table {
@@ -48,7 +50,10 @@ pub(crate) fn table(update: &Update) -> Table {
 fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
     let (pid, report) = (process.who.pid, &update.report);
     let container = process.container.as_deref().unwrap_or_default();
+    // A single kind is no news.
     let kinds = process.kinds.0.iter().map(|(kind, sum)| (*kind, sum.bytes));
+    let kinds = kinds.filter(|_| process.kinds.0.len() > 1);
+    let worst = update.verdicts.get(&pid);
     let trace = report.cudatrace.iter();
     let launchers = trace.flat_map(|trace| &trace.processes);
     let launchers = launchers.filter(|launcher| launcher.who.pid == pid);
@@ -67,17 +72,18 @@ fn row(process: &ProcessReport, memleak: &Memleak, update: &Update) -> Row {
         Cell::id(Some(pid)),
         Cell::name(&process.who.user()),
         Cell::name(container.get(..12).unwrap_or(container)),
-        Cell::name(&process.program()),
         Cell::bytes(Some(process.live.gpu.bytes)),
         Cell::share(share(process, memleak)),
         Cell::line(kinds_bar(kinds, usize::from(BAR))),
         Cell::change(process.change_bytes_per_minute),
-        Cell::verdict(update.verdicts.get(&pid).copied()),
+        Cell::verdict(worst.map(|worst| worst.verdict)),
         Cell::rate(launchers.map(|launcher| launcher.per_second).sum()),
         throughput("H2D"),
         throughput("D2H"),
         Cell::bytes(process.nvml.map(|nvml| nvml.used_bytes)),
         lost,
+        Cell::name(&worst.map_or(String::new(), |worst| shortened(&worst.label))),
+        Cell::name(&process.program()),
     ];
     Row {
         id: u64::from(pid),

@@ -19,7 +19,8 @@ use gpuprobe_report::words::{short_age, signed_size, time};
 use super::pages::Page;
 use super::style::style;
 
-/// A column: its title, its width, which is 0 for the rest of the line, and the least width of a line that has it.
+/// A column: its title, its width, which is 0 for a share of the rest of the line, and the least width of a line that
+/// has it.
 pub(crate) type Column = (&'static str, u16, u16);
 
 /// `line` in so many columns, cut in its middle if it is too long.
@@ -220,16 +221,34 @@ impl Table {
         });
     }
 
-    /// The columns that a line of `width` has, and the width of each.
+    /// The columns that a line of `width` has, and the width of each: not those that are empty in all rows.
     pub(crate) fn shown(&self, width: u16) -> Vec<(usize, u16)> {
+        let widest = |place: usize| {
+            let cells = self.rows.iter().map(|row| row.cells[place].line.width());
+            cells.max().unwrap_or(1) as u16
+        };
         let places = self.columns.iter().zip(0..);
-        let columns = || places.clone().filter(|((_, _, needs), _)| *needs <= width);
-        let fixed: u16 = columns().map(|((_, own, _), _)| own + 1).sum();
-        let rest = (width + 1).saturating_sub(fixed);
+        let columns = places.filter(|((_, _, needs), place)| *needs <= width && widest(*place) > 0);
+        let columns: Vec<_> = columns.map(|((_, own, _), place)| (*own, place)).collect();
+        let fixed: u16 = columns.iter().map(|(own, _)| own + 1).sum();
+        let mut rest = (width + 1).saturating_sub(fixed);
+        let mut sharing = columns.iter().filter(|(own, _)| *own == 0).count() as u16;
         let mut end = 0;
-        let widths = columns().map(|((_, own, _), place)| match own {
-            0 => (place, rest),
-            own => (place, *own),
+        // One that needs less than its share leaves more to those behind it.
+        let widths = columns.iter().map(|&(own, place)| match own {
+            0 => {
+                let share = rest / sharing.max(1);
+                sharing = sharing.saturating_sub(1);
+                let own = match sharing {
+                    0 => share,
+                    _ => widest(place)
+                        .max(self.columns[place].0.len() as u16 + 1)
+                        .min(share),
+                };
+                rest -= own;
+                (place, own)
+            }
+            own => (place, own),
         });
         let is_whole = |column: &(usize, u16)| {
             end += column.1 + 1;

@@ -304,7 +304,7 @@ pub(crate) fn processes<'a>() -> &'a [Column<ProcessLine<'a>>] {
             shown("BEFORE+CTX", 3, |(_, share)| {
                 some(share.and_then(rest), Cell::Bytes)
             }),
-            shown("PER MIN", 0, |(p, share)| {
+            shown("LAST MIN", 0, |(p, share)| {
                 change(share.and(p.change_bytes_per_minute))
             }),
             shown("CONTAINER", 2, |(p, _)| {

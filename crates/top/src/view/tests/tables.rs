@@ -47,7 +47,7 @@ fn processes_have_the_figures_of_the_json() {
     );
     let words = row(&screen, " 10 ").join(" ");
     assert!(
-        words.starts_with("10 ada python3 train.py 22.00 MiB 0.0 ddddddmmmm"),
+        words.starts_with("10 ada 22.00 MiB 0.0 ddddddmmmm") && words.contains("python3 train.py"),
         "{words}"
     );
 }
@@ -201,14 +201,16 @@ fn verdicts_follow_within_seconds_and_are_those_of_the_call_sites() {
     }
     let words = |view: &mut TopView| row(&drawn(view, (120, 24)), " 10 ").join(" ");
     assert!(words(&mut view).contains("growing"), "{}", words(&mut view));
-    let shown = view.shown.as_ref().unwrap().verdicts[&10];
+    let shown = view.shown.as_ref().unwrap().verdicts[&10].clone();
     scene.only_detail = false;
     let report = scene.update(None).report;
     let processes = &report.memleak.as_ref().unwrap().processes;
     let process = processes.iter().find(|one| one.who.pid == 10).unwrap();
     let sites = process.listed().iter();
     let judged = sites.filter_map(|site| Some(site.judgement.as_ref()?.shown()));
-    assert_eq!(Some(shown), judged.min());
+    assert_eq!(Some(shown.verdict), judged.min());
+    let has = |site: &gpuprobe_report::memleak::SiteReport| site.label.starts_with(&shown.label);
+    assert!(process.listed().iter().any(has), "{shown:?}");
     // Of ten reports in ten seconds, two judge anew.
     let mut last = scene.update(None).verdicts;
     let judged = (0..10).filter(|_| {
