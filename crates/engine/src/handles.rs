@@ -84,6 +84,7 @@ impl Handles {
     /// has been destroyed, and that call has not returned yet or was not seen.
     pub(super) fn create(&mut self, key: HandleKey, new: &NewHandle, callers: &Sites) {
         self.windows.reach(new.end_ns);
+        self.windows.births += 1;
         let known = self.live.get(&key);
         if known.is_some_and(|known| known.made.end_ns >= new.start_ns) {
             return;

@@ -146,7 +146,14 @@ impl Ledger {
                     process.end_thread(task.tid);
                 }
             }
-            Event::Exit(task) | Event::Exec(task) => self.end(task),
+            Event::Exit(task) => self.end(task),
+            Event::Exec(task) => {
+                // The program goes on: what it has freed is no teardown.
+                if let Some(process) = self.processes.get_mut(task.pid) {
+                    process.note_birth();
+                }
+                self.end(task);
+            }
             Event::Checkpoint(task) => self.move_memory(task, Process::checkpoint),
             Event::Restore(task) => self.move_memory(task, Process::restore),
             Event::Tensor(tensor) => {
@@ -354,8 +361,7 @@ impl Ledger {
         if let Some(addresses) = &mut self.addresses {
             addresses.end_process(&process, time_ns);
         }
-        process.sites.after_peak(self.peaks, time_ns.unwrap_or(0));
-        process.sites.end();
+        process.sites.end(self.peaks);
         let gpu = process.totals.sums.gpu;
         self.live_bytes = self.live_bytes.saturating_sub(gpu.bytes);
         process.restore();

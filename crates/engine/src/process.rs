@@ -183,6 +183,7 @@ impl Process {
         self.changes.record(|| Change::Allocated(allocation.into()));
         self.count(&allocation);
         self.note_peak(allocation.end_ns);
+        self.note_birth();
         if self.counted.contains(allocation.kind()) {
             self.sites.add(&allocation);
         }
@@ -190,6 +191,11 @@ impl Process {
             self.pools.add(allocation.slot(), allocation.size_bytes);
         }
         old
+    }
+
+    /// Notes that it, or an allocator of a framework in it, allocates.
+    pub(super) fn note_birth(&mut self) {
+        self.sites.set_births(self.sites.births() + 1);
     }
 
     /// Updates the peak after an allocation.

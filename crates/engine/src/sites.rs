@@ -82,6 +82,8 @@ pub struct Sites {
     windows: Windows,
     /// Frees of what was not seen to be allocated.
     unknown_frees: Series,
+    /// Those since the process had allocated so often.
+    unknown_teardown: (u64, Series),
     /// Memory taken by sites and stacks, in units of about 64 bytes.
     kept: usize,
     /// No further stacks are told apart.
@@ -122,9 +124,44 @@ impl Sites {
         shape
     }
 
+    /// The same of before these sites freed what they did since their process had allocated so often; `None` unless they
+    /// did.
+    pub fn shape_before_teardown(&self, sites: &[u32], births: u64) -> Option<SeriesShape> {
+        let sites = sites.iter().filter_map(|&number| self.get(number));
+        let begins = sites.clone();
+        let begins = begins.filter_map(|site| site.series.teardown_ns(births));
+        let mut shape = SeriesShape::new(self.windows, &self.unknown_frees, begins.max()?);
+        let (after, unknown) = &self.unknown_teardown;
+        if *after == births {
+            shape.count_unknown(self.windows, unknown, u64::saturating_sub);
+        }
+        for site in sites {
+            let (series, mut live) = site.series.before_teardown(births);
+            live.merge(site.live.all());
+            shape.add(self.windows, &series, live);
+        }
+        Some(shape)
+    }
+
+    /// Allocations of the process so far, those of its allocators included.
+    pub fn births(&self) -> u64 {
+        self.windows.births
+    }
+
+    /// The process, or the one that has this allocator, has allocated so often.
+    pub(super) fn set_births(&mut self, births: u64) {
+        self.windows.births = births;
+    }
+
     /// Something was freed that was not seen to be allocated.
     pub(super) fn note_unknown_free(&mut self) {
-        self.unknown_frees.count(self.windows, self.now_ns);
+        let births = self.windows.births;
+        if self.unknown_teardown.0 != births {
+            self.unknown_teardown = (births, Series::default());
+        }
+        for frees in [&mut self.unknown_frees, &mut self.unknown_teardown.1] {
+            frees.count(self.windows, self.now_ns);
+        }
     }
 
     /// Sums live at `site` at the peak with this number, the last one over all processes.
@@ -145,7 +182,8 @@ impl Sites {
             site.series = Series::default();
         }
         self.unknown_frees = Series::default();
-        self.windows = Windows::default();
+        let births = std::mem::take(&mut self.windows).births;
+        self.windows.births = births;
         self.windows.reach(self.now_ns);
     }
 
@@ -181,9 +219,9 @@ impl Sites {
         self.by_number.insert(number, index);
     }
 
-    /// Nothing more is allocated.
-    pub(super) fn end(&mut self) {
-        self.ended = Some(self.peak);
+    /// Nothing more is allocated; the last peak over all processes has this number.
+    pub(super) fn end(&mut self, peak: u32) {
+        self.ended = Some(peak);
         self.by_caller = HashMap::new();
         self.by_contents = HashMap::new();
         self.by_number = HashMap::new();

@@ -106,7 +106,7 @@ impl TensorAllocators {
             let mut allocators = self.allocators.values_mut();
             let held = allocators.find(|a| a.row == chunk.row && a.holds(chunk.address));
             if let Some(allocator) = held {
-                let freed = allocator.take_back(chunk);
+                let freed = allocator.take_back(chunk, process);
                 allocator.add_up();
                 changes.record_tensors(|| allocator.change([None, freed]));
             }
@@ -196,6 +196,9 @@ impl Process {
             None => tensors.chunk(tensor, self, changes),
         };
         self.tensors = tensors;
+        if !tensor.is_free {
+            self.note_birth();
+        }
         is_known
     }
 
@@ -261,7 +264,7 @@ impl Allocator {
         self.reserved_bytes = tensor.reserved_bytes;
         self.peak_reserved_bytes = self.peak_reserved_bytes.max(self.reserved_bytes);
         let blocks = match tensor.is_free {
-            true => [None, self.take_back(tensor)],
+            true => [None, self.take_back(tensor, process)],
             false => self.hand_out(tensor, process),
         };
         self.note_peak();
@@ -276,7 +279,7 @@ impl Allocator {
             self.blocks.live_left_out += 1;
             return [None, None];
         }
-        self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
+        self.reach(tensor, process);
         learn(&mut self.blocks.sites, &process.sites, tensor.stack);
         let block = Allocation::new(&NewAllocation {
             address: tensor.address,
@@ -310,9 +313,16 @@ impl Allocator {
         }
     }
 
-    fn take_back(&mut self, tensor: &Tensor) -> Option<Allocation> {
+    /// The time is that of this event, and the process has allocated so often.
+    fn reach(&mut self, tensor: &Tensor, process: &Process) {
+        let sites = &mut self.blocks.sites;
+        sites.after_peak(self.peaks, tensor.time_ns);
+        sites.set_births(process.sites.births());
+    }
+
+    fn take_back(&mut self, tensor: &Tensor, process: &Process) -> Option<Allocation> {
         self.frees += 1;
-        self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
+        self.reach(tensor, process);
         let key = key(AddressSpace::Device, tensor.address);
         match self.blocks.live.free(key, tensor.time_ns) {
             Freed::Live(block) => {

@@ -63,6 +63,8 @@ pub struct Judgement {
     pub quiet_ns: u64,
     /// The process has ended.
     pub has_ended: bool,
+    /// How long before that it freed what this is about, ns, if it did.
+    pub teardown_ns: Option<u64>,
 }
 
 impl Judgement {
@@ -108,6 +110,18 @@ pub fn judge(shape: &SeriesShape) -> Option<Judgement> {
         Some(growth) => growing(shape, &growth),
         None => steady(shape, blocks),
     })
+}
+
+/// Judges the sites of a process that has ended by what they held before it freed that as it ended, by a shape of that
+/// time; `None` if that is no leak, or it went on for long.
+pub fn judge_teardown(shape: &SeriesShape, ended_ns: u64) -> Option<Judgement> {
+    let teardown_ns = ended_ns.saturating_sub(shape.now_ns);
+    let judged = Judgement {
+        has_ended: true,
+        teardown_ns: Some(teardown_ns),
+        ..judge(shape)?
+    };
+    (judged.is_leak() && teardown_ns <= LEVEL_NS).then_some(judged)
 }
 
 /// Judges memory outside of call sites; `None` unless it grows.
@@ -255,5 +269,6 @@ fn facts(shape: &SeriesShape) -> Judgement {
         cycles: shape.cycles.0,
         quiet_ns: shape.now_ns.saturating_sub(last_ns.min(born_ns)),
         has_ended: false,
+        teardown_ns: None,
     }
 }

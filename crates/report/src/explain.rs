@@ -481,7 +481,7 @@ fn outside(process: &ProcessReport) -> Option<VerdictReport> {
 fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport> {
     let found = pool.pool.as_ref()?;
     let cached = pool.cached_bytes();
-    let sites = pool.sites.iter().flatten();
+    let sites = pool.sites.iter().flatten().chain(&pool.freed);
     let mut judged = sites.filter_map(|site| site.judgement.as_ref());
     if cached == 0 || judged.any(|judged| judged.verdict.is_growth()) {
         return None;
@@ -535,10 +535,10 @@ fn pinned(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
 fn judged_sites(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport> {
     let pools = process.pytorch.iter().chain(&process.tensorflow);
     let tells = pools.clone().next().is_some();
-    let own = process.listed().iter();
+    let own = process.listed().iter().chain(&process.freed);
     let own = own.filter(|site| !tells || !site.is_pooled);
     let tensors = pools.flat_map(|pool| {
-        let sites = pool.sites.iter().flatten();
+        let sites = pool.sites.iter().flatten().chain(&pool.freed);
         sites.map(|site| (site, Some(pool.device)))
     });
     let all: Vec<_> = own.map(|site| (site, None)).chain(tensors).collect();
@@ -579,7 +579,7 @@ fn judged_site(
     let found = site
         .judgement
         .as_ref()
-        .filter(|_| site.live.all().bytes > 0)?;
+        .filter(|one| one.teardown_ns.is_some() || site.live.all().bytes > 0)?;
     let verdict = found.shown();
     let thing = match site.kinds[..] {
         _ if device.is_some() => "tensor",
@@ -592,6 +592,7 @@ fn judged_site(
         size(live.bytes),
         plural(live.allocations, thing)
     );
+    let are = ["are", "were"][usize::from(found.teardown_ns.is_some())];
     let (stay, span) = (plural(found.blocks, thing), seconds(found.span_ns));
     let usual = found.usual_age_ns.map(seconds);
     let usual = usual.map_or(String::new(), |age| format!(", most within {age}"));
@@ -617,10 +618,10 @@ fn judged_site(
             format!("{stay} more after {cycles}, {each:.1} each")
         }
         Verdict::Growing if frees == 0 => {
-            format!("{stay} are still alive, none was freed in {span}")
+            format!("{stay} {are} still alive, none was freed in {span}")
         }
         Verdict::Growing => {
-            format!("{stay} are still alive; {frees} others from this line were freed{usual}")
+            format!("{stay} {are} still alive; {frees} others from this line were freed{usual}")
         }
         _ => String::new(),
     };
@@ -639,6 +640,13 @@ fn judged_site(
                 size(free)
             )
         }));
+    }
+    if let Some(before_ns) = found.teardown_ns {
+        let before = match before_ns {
+            0..=1_000_000_000 => String::new(),
+            _ => format!(", {} before its end", seconds(before_ns)),
+        };
+        evidence.push(format!("freed as the program ended{before}"));
     }
     if verdict == Verdict::TooEarly {
         let grows = rate.map(|rate| format!(", growing {} so far", per_second(rate)));

@@ -15,6 +15,8 @@ const MAX_SHIFT: u8 = 35;
 /// Buckets of ages: up to 1 ms, then each twice as old as the one before; the last has no end.
 pub const AGES: usize = 24;
 const MILLISECOND_NS: u64 = 1_000_000;
+/// Frees with a longer pause between them, ns, are not one teardown.
+const PAUSE_NS: u64 = 5_000_000_000;
 
 /// The windows of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,6 +25,8 @@ pub(crate) struct Windows {
     begin_ns: Option<u64>,
     /// How often their width was doubled.
     shift: u8,
+    /// Allocations of the process so far, those of its allocators included.
+    pub(crate) births: u64,
 }
 
 impl Windows {
@@ -48,7 +52,7 @@ impl Windows {
 }
 
 /// Allocations and frees of a window.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Window {
     index: u8,
     /// Allocations that were made in it and are live, and their bytes.
@@ -67,6 +71,14 @@ impl Window {
         self.bytes = self.bytes.min(all.bytes);
     }
 
+    /// What happened in a later one happened in this one.
+    fn merge(&mut self, later: &Self) {
+        self.left = self.left.saturating_add(later.left);
+        self.left_bytes = self.left_bytes.saturating_add(later.left_bytes);
+        self.live = self.live.min(later.live);
+        self.bytes = self.bytes.min(later.bytes);
+    }
+
     /// An allocation that was made in it is no longer live.
     fn lose(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(1);
@@ -79,11 +91,83 @@ impl Window {
 pub(crate) struct Series {
     shift: u8,
     windows: Vec<Window>,
-    /// How old what was freed was.
-    ages: Option<Box<[u32; AGES]>>,
+    deaths: Option<Box<Deaths>>,
     /// When something was first and last allocated.
     born_ns: Option<(u64, u64)>,
     cycle: Cycle,
+}
+
+/// What was freed.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Deaths {
+    /// How old it was.
+    ages: [u32; AGES],
+    tail: Tail,
+}
+
+/// The frees since the process last allocated: if it ends then, its teardown.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Tail {
+    /// [`Windows::births`] during them.
+    births: u64,
+    /// When the first and the last were.
+    begin_ns: u64,
+    last_ns: u64,
+    /// The window of the first, and [`Cycle::low`], as they were before it.
+    window: Window,
+    low: u64,
+    freed: Vec<Freed>,
+}
+
+/// Frees of what was allocated in one window, and was of one age.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Freed {
+    window: u8,
+    age: u8,
+    blocks: u32,
+    bytes: u64,
+}
+
+impl Tail {
+    /// Whether there was none, or the process has gone on since.
+    fn is_over(&self, births: u64) -> bool {
+        self.births != births || self.freed.is_empty()
+    }
+
+    fn begin(&mut self, births: u64, begin_ns: u64, window: Window, low: u64) {
+        (self.births, self.begin_ns) = (births, begin_ns);
+        (self.window, self.low) = (window, low);
+        self.freed.clear();
+    }
+
+    fn add(&mut self, window: u8, age: u8, bytes: u64, now_ns: u64) {
+        self.last_ns = now_ns;
+        let is_same = |one: &&mut Freed| (one.window, one.age) == (window, age);
+        if let Some(known) = self.freed.iter_mut().rev().find(is_same) {
+            known.blocks = known.blocks.saturating_add(1);
+            known.bytes = known.bytes.saturating_add(bytes);
+            return;
+        }
+        self.freed.push(Freed {
+            window,
+            age,
+            blocks: 1,
+            bytes,
+        });
+    }
+
+    /// The indices of these windows are shifted, with which earlier ones become one with the first.
+    fn widen(&mut self, by: u8, windows: &[Window]) {
+        let index = self.window.index;
+        let earlier = windows.iter().filter(|earlier| earlier.index < index);
+        for earlier in earlier.filter(|earlier| earlier.index >> by == index >> by) {
+            self.window.merge(earlier);
+        }
+        self.window.index >>= by;
+        for freed in &mut self.freed {
+            freed.window >>= by;
+        }
+    }
 }
 
 /// A site that holds more and less by turns.
@@ -139,16 +223,55 @@ impl Series {
         after: Total,
     ) {
         let window = self.at(all, now_ns);
+        let before = *window;
         window.hold(after);
         if all.index(born_ns) == window.index {
             window.lose(bytes);
         } else {
             self.forget(all, born_ns, bytes);
         }
-        let ages = self.ages.get_or_insert_default();
+        let Deaths { ages, tail } = &mut **self.deaths.get_or_insert_default();
         let age = bucket(now_ns.saturating_sub(born_ns));
         ages[age] = ages[age].saturating_add(1);
+        if tail.is_over(all.births) || now_ns.saturating_sub(tail.last_ns) > PAUSE_NS {
+            tail.begin(all.births, now_ns, before, self.cycle.low);
+        }
+        tail.add(all.index(born_ns), age as u8, bytes, now_ns);
         self.cycle.note(after.allocations, now_ns);
+    }
+
+    /// When the frees since the process last allocated, this number of allocations, began.
+    pub(crate) fn teardown_ns(&self, births: u64) -> Option<u64> {
+        let tail = &self.deaths.as_ref()?.tail;
+        (!tail.is_over(births)).then_some(tail.begin_ns)
+    }
+
+    /// What it was before these frees, and what they freed.
+    pub(crate) fn before_teardown(&self, births: u64) -> (Self, Total) {
+        let (mut series, mut freed) = (self.clone(), Total::default());
+        let deaths = series.deaths.as_mut();
+        let Some(deaths) = deaths.filter(|deaths| !deaths.tail.is_over(births)) else {
+            return (series, freed);
+        };
+        let tail = std::mem::take(&mut deaths.tail);
+        for one in &tail.freed {
+            let age = &mut deaths.ages[usize::from(one.age)];
+            *age = age.saturating_sub(one.blocks);
+        }
+        series.windows.retain(|w| w.index <= tail.window.index);
+        series.cycle.low = tail.low;
+        let first = series.place(tail.window.index);
+        let first = &mut series.windows[first];
+        (first.live, first.bytes) = (tail.window.live, tail.window.bytes);
+        for one in &tail.freed {
+            let place = series.place(one.window);
+            let window = &mut series.windows[place];
+            window.left = window.left.saturating_add(one.blocks);
+            window.left_bytes = window.left_bytes.saturating_add(one.bytes);
+            freed.allocations += u64::from(one.blocks);
+            freed.bytes = freed.bytes.saturating_add(one.bytes);
+        }
+        (series, freed)
     }
 
     /// So much is live now.
@@ -205,16 +328,16 @@ impl Series {
             return;
         }
         self.shift = shift;
+        if let Some(deaths) = &mut self.deaths {
+            deaths.tail.widen(by, &self.windows);
+        }
         for window in &mut self.windows {
             window.index >>= by;
         }
         self.windows.dedup_by(|later, first| {
             let are_one = later.index == first.index;
             if are_one {
-                first.left = first.left.saturating_add(later.left);
-                first.left_bytes = first.left_bytes.saturating_add(later.left_bytes);
-                first.live = first.live.min(later.live);
-                first.bytes = first.bytes.min(later.bytes);
+                first.merge(later);
             }
             are_one
         });
@@ -278,14 +401,25 @@ impl SeriesShape {
             unknown_frees: vec![0; length],
             ..Self::default()
         };
-        let mut unknown = unknown_frees.clone();
-        unknown.widen(all.shift);
-        for window in &unknown.windows {
-            if let Some(count) = shape.unknown_frees.get_mut(usize::from(window.index)) {
-                *count = count.saturating_add(u64::from(window.left));
+        shape.count_unknown(all, unknown_frees, u64::saturating_add);
+        shape
+    }
+
+    /// Adds or subtracts frees of what was there before.
+    pub(crate) fn count_unknown(
+        &mut self,
+        mut all: Windows,
+        frees: &Series,
+        count: fn(u64, u64) -> u64,
+    ) {
+        all.reach(self.now_ns);
+        let mut frees = frees.clone();
+        frees.widen(all.shift);
+        for window in &frees.windows {
+            if let Some(sum) = self.unknown_frees.get_mut(usize::from(window.index)) {
+                *sum = count(*sum, u64::from(window.left));
             }
         }
-        shape
     }
 
     /// Adds what happened at a site where so much is live.
@@ -305,7 +439,7 @@ impl SeriesShape {
             self.live[index] = self.live[index].saturating_add(live);
             self.bytes[index] = self.bytes[index].saturating_add(bytes);
         }
-        let ages = series.ages.iter().flat_map(|ages| ages.iter());
+        let ages = series.deaths.iter().flat_map(|deaths| &deaths.ages);
         for (sum, count) in self.ages.iter_mut().zip(ages) {
             *sum = sum.saturating_add(u64::from(*count));
         }

@@ -189,7 +189,7 @@ fn add_details(
     report.has_details = true;
     let groups = SiteGroups::of(process, options.view.groups_by_lines(), sources.symbols);
     let sites;
-    (sites, report.omitted, report.filtered) =
+    (sites, report.omitted, report.filtered, report.freed) =
         site_reports(Holder::own(process), &groups, options, sources);
     match options.lists_sites() {
         true => report.sites = Some(sites),

@@ -195,6 +195,9 @@ pub struct ProcessReport {
     /// The same in text, if no stacks are captured: one per function.
     #[serde(skip)]
     pub functions: Vec<SiteReport>,
+    /// Call sites that leaked until the process freed their memory as it ended.
+    #[serde(skip)]
+    pub freed: Vec<SiteReport>,
     /// Call sites omitted by `--top`.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<Omitted>,

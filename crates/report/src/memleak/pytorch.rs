@@ -65,6 +65,9 @@ pub struct PytorchReport {
     /// Call sites with live tensors, largest first, if stacks are captured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<SiteReport>>,
+    /// Call sites that leaked until the process freed their tensors as it ended.
+    #[serde(skip)]
+    pub freed: Vec<SiteReport>,
     /// Call sites omitted by `--top`.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<Omitted>,
@@ -98,7 +101,7 @@ pub(super) fn report(
         process,
         allocator: Some(allocator),
     };
-    let (sites, omitted, filtered) = site_reports(holder, &groups, options, sources);
+    let (sites, omitted, filtered, freed) = site_reports(holder, &groups, options, sources);
     let found = allocator.fragmentation(process);
     let live = allocator.blocks.totals.sums.gpu;
     let mut pinned_by_sites = Vec::new();
@@ -134,6 +137,7 @@ pub(super) fn report(
         unknown_frees: allocator.unknown_frees,
         pool: pool(process, options, sources),
         sites: options.lists_sites().then_some(sites),
+        freed,
         omitted,
         filtered,
     }

@@ -345,6 +345,23 @@ impl<'a> Group<'a> {
         self.included.merge(included);
     }
 
+    /// The same without live memory, with the site that had most.
+    fn freed(mut self, process: &'a Process) -> Self {
+        let sites = self.members.iter();
+        let sites = sites.filter_map(|&number| process.sites.get(number));
+        for site in sites.clone() {
+            let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
+            self.included.kinds.extend(kind);
+            if !self.rows.contains(&site.row) {
+                self.rows.push(site.row);
+            }
+        }
+        self.variants = self.members.len() as u64;
+        let most = sites.max_by_key(|site| site.peak_bytes);
+        self.most = most.map(|site| (0, site));
+        self
+    }
+
     fn sort_key(&self, sort: SortBy) -> impl Ord + use<> {
         let live = self.included.live;
         let oldest_ns = self.included.times_ns.map_or(u64::MAX, |times| times.0);
@@ -411,13 +428,13 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The listed sites of a process, in order; those beyond the limit; and allocations excluded by the
-/// filters.
+/// The listed sites of a process, in order; those beyond the limit; allocations excluded by the filters; and sites
+/// without live memory.
 fn select<'a>(
     process: &'a Process,
     options: &Options,
     groups: &SiteGroups,
-) -> (Vec<Group<'a>>, Omitted, Omitted) {
+) -> (Vec<Group<'a>>, Omitted, Omitted, Vec<Group<'a>>) {
     let (mut omitted, mut filtered) = (Omitted::default(), Omitted::default());
     let mut included = vec![Included::default(); process.sites.iter().len()];
     for allocation in process.allocations() {
@@ -434,16 +451,15 @@ fn select<'a>(
         group.id = id;
         group.add(number, site, included);
     }
-    let mut found: Vec<_> = found.into_values().collect();
+    let all = found.into_values();
+    let (mut found, rest): (Vec<_>, Vec<_>) = all.partition(|group| group.most.is_some());
     let is_live = |number: &u32| {
         let site = process.sites.get(*number);
         site.is_some_and(|site| !site.live.is_empty())
     };
-    found.retain(|group| {
-        let is_included = group.most.is_some();
-        filtered.sites += u64::from(!is_included && group.members.iter().any(is_live));
-        is_included
-    });
+    let (live, rest): (Vec<_>, _) =
+        (rest.into_iter()).partition(|group| group.members.iter().any(is_live));
+    filtered.sites = live.len() as u64;
     let key = |group: &Group<'_>| group.sort_key(options.view.sort);
     let top = options.top.filter(|_| options.view.site.is_none());
     if let Some(top) = top.filter(|&top| top < found.len()) {
@@ -454,7 +470,7 @@ fn select<'a>(
         }
     }
     found.sort_unstable_by_key(key);
-    (found, omitted, filtered)
+    (found, omitted, filtered, rest)
 }
 
 /// A process with its memory from CUDA, or an allocator within it with its tensors.
@@ -486,22 +502,45 @@ impl<'a> Holder<'a> {
     /// Verdict on these sites at `now_ns`, or at the end of the process.
     pub(crate) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
         let now_ns = self.process.ended_ns.unwrap_or(now_ns);
-        let judged = verdict::judge(&self.sites().sites.shape(sites, now_ns))?;
-        Some(Judgement {
+        let judged = verdict::judge(&self.sites().sites.shape(sites, now_ns));
+        let judged = judged.map(|judged| Judgement {
             has_ended: self.process.exited,
             ..judged
-        })
+        });
+        if judged.as_ref().is_some_and(Judgement::is_leak) {
+            return judged;
+        }
+        self.judge_teardown(sites).or(judged)
+    }
+
+    /// The same of what they held until the process freed it as it ended, if it is a leak.
+    fn judge_teardown(self, sites: &[u32]) -> Option<Judgement> {
+        let (ended_ns, births) = (self.process.ended_ns?, self.process.sites.births());
+        let shape = self.sites().sites.shape_before_teardown(sites, births)?;
+        verdict::judge_teardown(&shape, ended_ns)
     }
 }
 
-/// The call sites of a process or an allocator, and what the limit and the filters exclude.
+/// The call sites of a process or an allocator, what the limit and the filters exclude, and leaks that it freed as it
+/// ended.
 pub(super) fn site_reports(
     holder: Holder<'_>,
     groups: &SiteGroups,
     options: &Options,
     sources: ReportSources<'_>,
-) -> (Vec<SiteReport>, Option<Omitted>, Option<Omitted>) {
-    let (listed, omitted, filtered) = select(holder.sites(), options, groups);
+) -> (
+    Vec<SiteReport>,
+    Option<Omitted>,
+    Option<Omitted>,
+    Vec<SiteReport>,
+) {
+    let (mut listed, omitted, filtered, rest) = select(holder.sites(), options, groups);
+    let live = listed.len();
+    if options.explains && options.view.includes_all() {
+        let leaks = rest.into_iter();
+        let leaks = leaks.filter(|group| holder.judge_teardown(&group.members).is_some());
+        listed.extend(leaks.map(|group| group.freed(holder.sites())));
+    }
     let mut owners = Owners::new(sources.symbols);
     let reports = listed
         .iter()
@@ -512,7 +551,8 @@ pub(super) fn site_reports(
         site.label = label;
         (site.stack, site.omitted_frames) = shown(std::mem::take(&mut site.stack), &options.view);
     }
-    (sites, omitted.if_any(), filtered.if_any())
+    let freed = sites.split_off(live);
+    (sites, omitted.if_any(), filtered.if_any(), freed)
 }
 
 /// Verdicts on the call sites of a process or an allocator that a report with `options` lists, and a site of each.

@@ -50,6 +50,7 @@ fn growth_has_the_time_and_the_rate_since_it_began() {
         cycles: 0,
         quiet_ns: SECOND_NS,
         has_ended: false,
+        teardown_ns: None,
     };
     assert_eq!(found, expected);
     // From a later window on.
@@ -134,6 +135,7 @@ fn what_does_not_grow_levels_off_or_was_allocated_at_once() {
         cycles: 0,
         quiet_ns: 95 * SECOND_NS,
         has_ended: false,
+        teardown_ns: None,
     };
     assert_eq!(found, expected);
     assert_eq!(with(10, 5 * SECOND_NS + 1).verdict, Plateau);
