@@ -48,8 +48,7 @@ def leaks_of(report):
 def explained(bench, commands, late=None):
     """{name: Answer} of programs that run at once, each explained by a gpuprobe of its own, which starts it.
 
-    `late` has the options of a gpuprobe that comes when the program has warmed up; those of others may be in front of
-    their command.
+    `late` has the options of a gpuprobe that comes when the program has warmed up.
     """
     env, late = bench.environment(), late or {}
     paths = {name: bench.directory / f"explain-{name}.json" for name in commands}
@@ -59,7 +58,7 @@ def explained(bench, commands, late=None):
         return bench.start(bench.gpuprobe, *explain, *arguments, env=env)
 
     programs = {
-        name: bench.start(*command, env=env) if name in late else tracer(name, *(command if "--" in command else ("--", *command)))
+        name: bench.start(*command, env=env) if name in late else tracer(name, "--", *command)
         for name, command in commands.items()
     }
     tracers = dict(programs)
@@ -120,9 +119,9 @@ def check_planted(bench):
         return
     late = python(bench, (*LEAKS_SOON, *LEAKS_LATER))
     options = {name: () if name in LEAKS_SOON else ("--duration", f"{WATCHED_SECONDS + 10}s") for name in late}
-    # It is watched while it runs: in the end Python frees what its modules hold.
-    command = bench.script("explained.py", "step", str(WATCHED_SECONDS + 20))
-    answers = explained(bench, late | {"step, started": ["--duration", f"{WATCHED_SECONDS}s", "--", *command]}, options)
+    # In the end Python frees what its modules hold.
+    started = bench.script("explained.py", "step", str(WATCHED_SECONDS))
+    answers = explained(bench, late | {"step, started": started}, options)
     for name, answer in answers.items():
         compare(bench, name, answer)
     soon = answers["step"].report["explain"]["watched_seconds"]

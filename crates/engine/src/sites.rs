@@ -82,8 +82,6 @@ pub struct Sites {
     windows: Windows,
     /// Frees of what was not seen to be allocated.
     unknown_frees: Series,
-    /// Those since the process had allocated so often.
-    unknown_teardown: (u64, Series),
     /// Memory taken by sites and stacks, in units of about 64 bytes.
     kept: usize,
     /// No further stacks are told apart.
@@ -131,9 +129,9 @@ impl Sites {
         let begins = sites.clone();
         let begins = begins.filter_map(|site| site.series.teardown_ns(births));
         let mut shape = SeriesShape::new(self.windows, &self.unknown_frees, begins.max()?);
-        let (after, unknown) = &self.unknown_teardown;
-        if *after == births {
-            shape.count_unknown(self.windows, unknown, u64::saturating_sub);
+        // What had been there before is freed then, too.
+        if let Some(unknown) = shape.unknown_frees.last_mut() {
+            *unknown = 0;
         }
         for site in sites {
             let (series, mut live) = site.series.before_teardown(births);
@@ -155,13 +153,7 @@ impl Sites {
 
     /// Something was freed that was not seen to be allocated.
     pub(super) fn note_unknown_free(&mut self) {
-        let births = self.windows.births;
-        if self.unknown_teardown.0 != births {
-            self.unknown_teardown = (births, Series::default());
-        }
-        for frees in [&mut self.unknown_frees, &mut self.unknown_teardown.1] {
-            frees.count(self.windows, self.now_ns);
-        }
+        self.unknown_frees.count(self.windows, self.now_ns);
     }
 
     /// Sums live at `site` at the peak with this number, the last one over all processes.

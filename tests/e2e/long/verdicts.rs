@@ -15,9 +15,10 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::list;
 use crate::harness::{standin, wait_within};
 
-const CLEAN: [&str; 11] = [
+const CLEAN: [&str; 13] = [
     "batches",
     "lru",
+    "lru_freed",
     "pinned_cache",
     "plan_cache",
     "arena",
@@ -26,12 +27,14 @@ const CLEAN: [&str; 11] = [
     "threads",
     "record_stream",
     "warm_up",
+    "warm_up_freed",
     "one_off",
 ];
 /// Their gpuprobe comes late, and ends as soon as it has its answer.
 const IN_STEP: [&str; 3] = ["each_step", "beside_cache", "pinned"];
 /// Their gpuprobe starts them, and judges them by their whole life.
-const PLANTED: [&str; 9] = [
+const PLANTED: [&str; 10] = [
+    "each_step_freed",
     "slow",
     "streams",
     "events",

@@ -35,6 +35,19 @@ def free(address):
     check(cuda.cudaFree(address))
 
 
+class Kept:
+    """A block that is freed with the last reference to it, at the latest when the interpreter ends."""
+
+    def __init__(self, address, cuda_free=cuda.cudaFree):
+        self.address, self.cuda_free = ctypes.c_void_p(address), cuda_free
+
+    def __del__(self):
+        self.cuda_free(self.address)
+
+
+kept = []
+
+
 def batches():
     while True:
         for batch in [block(choose.randint(1, 8)) for _ in range(3)]:
@@ -48,6 +61,13 @@ def lru():
         cache.append(block(choose.randint(1, 3)))
         if len(cache) > 20:
             free(cache.popleft())
+        yield
+
+
+def lru_freed():
+    while True:
+        kept.append(Kept(block(choose.randint(1, 3)).value))
+        del kept[:-20]
         yield
 
 
@@ -121,6 +141,13 @@ def warm_up():
         yield
 
 
+def warm_up_freed():
+    for step in range(10**9):
+        if choose.random() < 0.99**step:
+            kept.append(Kept(block(choose.randint(1, 8)).value))
+        yield
+
+
 def one_off():
     for _ in range(100):
         block(choose.randint(1, 8))
@@ -131,6 +158,13 @@ def one_off():
 def each_step():
     while True:
         check(cuda.cudaMalloc(out, size(MIB)))  # the leak
+        yield
+
+
+def each_step_freed():
+    while True:
+        check(cuda.cudaMalloc(out, size(MIB)))  # the leak
+        kept.append(Kept(made.value))
         yield
 
 

@@ -52,7 +52,7 @@ impl Windows {
 }
 
 /// Allocations and frees of a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Window {
     index: u8,
     /// Allocations that were made in it and are live, and their bytes.
@@ -71,17 +71,9 @@ impl Window {
         self.bytes = self.bytes.min(all.bytes);
     }
 
-    /// What happened in a later one happened in this one.
-    fn merge(&mut self, later: &Self) {
-        self.left = self.left.saturating_add(later.left);
-        self.left_bytes = self.left_bytes.saturating_add(later.left_bytes);
-        self.live = self.live.min(later.live);
-        self.bytes = self.bytes.min(later.bytes);
-    }
-
-    /// An allocation that was made in it is no longer live.
-    fn lose(&mut self, bytes: u64) {
-        self.left = self.left.saturating_sub(1);
+    /// Allocations that were made in it are no longer live.
+    fn lose(&mut self, count: u32, bytes: u64) {
+        self.left = self.left.saturating_sub(count);
         self.left_bytes = self.left_bytes.saturating_sub(bytes);
     }
 }
@@ -91,83 +83,23 @@ impl Window {
 pub(crate) struct Series {
     shift: u8,
     windows: Vec<Window>,
-    deaths: Option<Box<Deaths>>,
+    /// How old what was freed was.
+    ages: Option<Box<[u32; AGES]>>,
     /// When something was first and last allocated.
     born_ns: Option<(u64, u64)>,
     cycle: Cycle,
+    tail: Option<Box<Tail>>,
 }
 
-/// What was freed.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Deaths {
-    /// How old it was.
-    ages: [u32; AGES],
-    tail: Tail,
-}
-
-/// The frees since the process last allocated: if it ends then, its teardown.
+/// Frees without an allocation of the process since: if it ends then, its teardown. They count later.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tail {
-    /// [`Windows::births`] during them.
+    /// [`Windows::births`] of their time.
     births: u64,
-    /// When the first and the last were.
     begin_ns: u64,
     last_ns: u64,
-    /// The window of the first, and [`Cycle::low`], as they were before it.
-    window: Window,
-    low: u64,
-    freed: Vec<Freed>,
-}
-
-/// Frees of what was allocated in one window, and was of one age.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Freed {
-    window: u8,
-    age: u8,
-    blocks: u32,
-    bytes: u64,
-}
-
-impl Tail {
-    /// Whether there was none, or the process has gone on since.
-    fn is_over(&self, births: u64) -> bool {
-        self.births != births || self.freed.is_empty()
-    }
-
-    fn begin(&mut self, births: u64, begin_ns: u64, window: Window, low: u64) {
-        (self.births, self.begin_ns) = (births, begin_ns);
-        (self.window, self.low) = (window, low);
-        self.freed.clear();
-    }
-
-    fn add(&mut self, window: u8, age: u8, bytes: u64, now_ns: u64) {
-        self.last_ns = now_ns;
-        let is_same = |one: &&mut Freed| (one.window, one.age) == (window, age);
-        if let Some(known) = self.freed.iter_mut().rev().find(is_same) {
-            known.blocks = known.blocks.saturating_add(1);
-            known.bytes = known.bytes.saturating_add(bytes);
-            return;
-        }
-        self.freed.push(Freed {
-            window,
-            age,
-            blocks: 1,
-            bytes,
-        });
-    }
-
-    /// The indices of these windows are shifted, with which earlier ones become one with the first.
-    fn widen(&mut self, by: u8, windows: &[Window]) {
-        let index = self.window.index;
-        let earlier = windows.iter().filter(|earlier| earlier.index < index);
-        for earlier in earlier.filter(|earlier| earlier.index >> by == index >> by) {
-            self.window.merge(earlier);
-        }
-        self.window.index >>= by;
-        for freed in &mut self.freed {
-            freed.window >>= by;
-        }
-    }
+    /// Their ages, and windows with what each loses, and the fewest that were live.
+    died: Series,
 }
 
 /// A site that holds more and less by turns.
@@ -222,54 +154,61 @@ impl Series {
         now_ns: u64,
         after: Total,
     ) {
-        let window = self.at(all, now_ns);
-        let before = *window;
-        window.hold(after);
-        if all.index(born_ns) == window.index {
-            window.lose(bytes);
-        } else {
-            self.forget(all, born_ns, bytes);
+        let is_over = |tail: &Tail| {
+            tail.births != all.births || now_ns.saturating_sub(tail.last_ns) > PAUSE_NS
+        };
+        if self.tail.as_deref().is_none_or(is_over) {
+            self.settle();
+            let tail = self.tail.get_or_insert_default();
+            (tail.births, tail.begin_ns) = (all.births, now_ns);
         }
-        let Deaths { ages, tail } = &mut **self.deaths.get_or_insert_default();
+        let tail = self.tail.get_or_insert_default();
+        tail.last_ns = now_ns;
+        tail.died.at(all, now_ns).hold(after);
+        let window = tail.died.at(all, born_ns);
+        window.left = window.left.saturating_add(1);
+        window.left_bytes = window.left_bytes.saturating_add(bytes);
+        let ages = tail.died.ages.get_or_insert_default();
         let age = bucket(now_ns.saturating_sub(born_ns));
         ages[age] = ages[age].saturating_add(1);
-        if tail.is_over(all.births) || now_ns.saturating_sub(tail.last_ns) > PAUSE_NS {
-            tail.begin(all.births, now_ns, before, self.cycle.low);
-        }
-        tail.add(all.index(born_ns), age as u8, bytes, now_ns);
         self.cycle.note(after.allocations, now_ns);
     }
 
-    /// When the frees since the process last allocated, this number of allocations, began.
+    /// Makes the frees of the tail count.
+    fn settle(&mut self) {
+        let Some(mut tail) = self.tail.take() else {
+            return;
+        };
+        self.widen(tail.died.shift);
+        tail.died.widen(self.shift);
+        for died in tail.died.windows.drain(..) {
+            let window = self.window(died.index);
+            window.lose(died.left, died.left_bytes);
+            window.live = window.live.min(died.live);
+            window.bytes = window.bytes.min(died.bytes);
+        }
+        let ages = self.ages.get_or_insert_default();
+        let died = tail.died.ages.iter_mut().flat_map(|ages| ages.iter_mut());
+        for (age, count) in ages.iter_mut().zip(died) {
+            *age = age.saturating_add(std::mem::take(count));
+        }
+        self.tail = Some(tail);
+    }
+
+    /// When the frees began after which the process has still allocated so often.
     pub(crate) fn teardown_ns(&self, births: u64) -> Option<u64> {
-        let tail = &self.deaths.as_ref()?.tail;
-        (!tail.is_over(births)).then_some(tail.begin_ns)
+        let tail = self.tail.as_ref().filter(|tail| tail.births == births);
+        tail.map(|tail| tail.begin_ns)
     }
 
     /// What it was before these frees, and what they freed.
     pub(crate) fn before_teardown(&self, births: u64) -> (Self, Total) {
         let (mut series, mut freed) = (self.clone(), Total::default());
-        let deaths = series.deaths.as_mut();
-        let Some(deaths) = deaths.filter(|deaths| !deaths.tail.is_over(births)) else {
-            return (series, freed);
-        };
-        let tail = std::mem::take(&mut deaths.tail);
-        for one in &tail.freed {
-            let age = &mut deaths.ages[usize::from(one.age)];
-            *age = age.saturating_sub(one.blocks);
-        }
-        series.windows.retain(|w| w.index <= tail.window.index);
-        series.cycle.low = tail.low;
-        let first = series.place(tail.window.index);
-        let first = &mut series.windows[first];
-        (first.live, first.bytes) = (tail.window.live, tail.window.bytes);
-        for one in &tail.freed {
-            let place = series.place(one.window);
-            let window = &mut series.windows[place];
-            window.left = window.left.saturating_add(one.blocks);
-            window.left_bytes = window.left_bytes.saturating_add(one.bytes);
-            freed.allocations += u64::from(one.blocks);
-            freed.bytes = freed.bytes.saturating_add(one.bytes);
+        if let Some(tail) = series.tail.take_if(|tail| tail.births == births) {
+            for window in &tail.died.windows {
+                freed.allocations += u64::from(window.left);
+                freed.bytes = freed.bytes.saturating_add(window.left_bytes);
+            }
         }
         (series, freed)
     }
@@ -287,7 +226,7 @@ impl Series {
 
     /// An allocation is taken for another from now on.
     pub(crate) fn forget(&mut self, all: Windows, born_ns: u64, bytes: u64) {
-        self.at(all, born_ns).lose(bytes);
+        self.at(all, born_ns).lose(1, bytes);
     }
 
     /// The window of this time.
@@ -295,7 +234,11 @@ impl Series {
         if self.shift < all.shift {
             self.widen(all.shift);
         }
-        let index = all.index(time_ns);
+        self.window(all.index(time_ns))
+    }
+
+    /// The window with this index, which may be new.
+    fn window(&mut self, index: u8) -> &mut Window {
         let place = match self.windows.last() {
             Some(last) if last.index == index => self.windows.len() - 1,
             _ => self.place(index),
@@ -328,16 +271,16 @@ impl Series {
             return;
         }
         self.shift = shift;
-        if let Some(deaths) = &mut self.deaths {
-            deaths.tail.widen(by, &self.windows);
-        }
         for window in &mut self.windows {
             window.index >>= by;
         }
         self.windows.dedup_by(|later, first| {
             let are_one = later.index == first.index;
             if are_one {
-                first.merge(later);
+                first.left = first.left.saturating_add(later.left);
+                first.left_bytes = first.left_bytes.saturating_add(later.left_bytes);
+                first.live = first.live.min(later.live);
+                first.bytes = first.bytes.min(later.bytes);
             }
             are_one
         });
@@ -401,31 +344,21 @@ impl SeriesShape {
             unknown_frees: vec![0; length],
             ..Self::default()
         };
-        shape.count_unknown(all, unknown_frees, u64::saturating_add);
-        shape
-    }
-
-    /// Adds or subtracts frees of what was there before.
-    pub(crate) fn count_unknown(
-        &mut self,
-        mut all: Windows,
-        frees: &Series,
-        count: fn(u64, u64) -> u64,
-    ) {
-        all.reach(self.now_ns);
-        let mut frees = frees.clone();
-        frees.widen(all.shift);
-        for window in &frees.windows {
-            if let Some(sum) = self.unknown_frees.get_mut(usize::from(window.index)) {
-                *sum = count(*sum, u64::from(window.left));
+        let mut unknown = unknown_frees.clone();
+        unknown.widen(all.shift);
+        for window in &unknown.windows {
+            if let Some(count) = shape.unknown_frees.get_mut(usize::from(window.index)) {
+                *count = count.saturating_add(u64::from(window.left));
             }
         }
+        shape
     }
 
     /// Adds what happened at a site where so much is live.
     pub(crate) fn add(&mut self, mut all: Windows, series: &Series, now: Total) {
         all.reach(self.now_ns);
         let mut series = series.clone();
+        series.settle();
         series.widen(all.shift);
         let mut windows = series.windows.iter().rev().peekable();
         let (mut live, mut bytes) = (now.allocations, now.bytes);
@@ -439,7 +372,7 @@ impl SeriesShape {
             self.live[index] = self.live[index].saturating_add(live);
             self.bytes[index] = self.bytes[index].saturating_add(bytes);
         }
-        let ages = series.deaths.iter().flat_map(|deaths| &deaths.ages);
+        let ages = series.ages.iter().flat_map(|ages| ages.iter());
         for (sum, count) in self.ages.iter_mut().zip(ages) {
             *sum = sum.saturating_add(u64::from(*count));
         }

@@ -144,7 +144,6 @@ struct Program {
     sites: Sites,
     live: [std::collections::VecDeque<Allocation>; 2],
     steps: usize,
-    allocated: usize,
     frees: [Option<(usize, u64)>; 2],
     begins: [Option<(usize, u64)>; 2],
 }
@@ -180,7 +179,6 @@ impl Program {
                 self.sites.set_births(self.sites.births() + 1);
                 self.sites.add(&new);
                 self.live[site as usize].push_back(new);
-                self.allocated = self.steps + 1;
                 self.begins = [None; 2];
             }
             Step::Free(site) => {
@@ -212,12 +210,12 @@ proptest! {
         let steps: Vec<_> = steps.into_iter().chain(ends).collect();
         let program = Program::play(&steps);
         let (sites, births) = (&program.sites, program.sites.births());
-        let unknown = Program::play(&steps[..program.allocated]).sites.unknown_frees;
         for (number, begin) in (0..).zip(program.begins) {
             let found = sites.shape_before_teardown(&[number], births);
             let expected = begin.map(|(step, now_ns)| {
                 let ended = Program::play(&steps[..step]).sites;
-                let mut shape = SeriesShape::new(sites.windows, &unknown, now_ns);
+                let mut shape = SeriesShape::new(sites.windows, &ended.unknown_frees, now_ns);
+                *shape.unknown_frees.last_mut().unwrap() = 0;
                 let site = ended.get(number).unwrap();
                 shape.add(sites.windows, &site.series, site.live.all());
                 shape
