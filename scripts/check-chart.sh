@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the Helm chart in deploy/: `helm lint`, and what it makes, with the options that docs/serve.md has,
+# Checks the Helm chart in deploy/: `helm lint`, and what it makes, with the options that docs/containers.md has,
 # against the schemas of Kubernetes.
 #
 #     scripts/check-chart.sh

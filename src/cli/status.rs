@@ -1,4 +1,4 @@
-//! Exit statuses, for the long help and the man page. docs/exit-status.md says which test shows which.
+//! Exit statuses, for the long help and the man page. docs/exit-status.md has them for users.
 
 use std::fmt::Write;
 

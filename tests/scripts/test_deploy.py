@@ -30,7 +30,7 @@ class Rights(unittest.TestCase):
         self.assertEqual(len(wanted), 7)
         self.assertEqual(added("deploy/kubernetes/gpuprobe.yaml"), wanted)
         self.assertEqual(added("deploy/helm/gpuprobe/templates/daemonset.yaml"), wanted)
-        self.assertEqual(set(re.findall(r"--cap-add=(\w+)", text("docs/serve.md"))), wanted)
+        self.assertEqual(set(re.findall(r"--cap-add=(\w+)", text("docs/containers.md"))), wanted)
 
     def test_the_version_is_that_of_the_program(self):
         version = re.search(r'^version = "(.*)"$', text("Cargo.toml"), re.MULTILINE).group(1)

@@ -72,7 +72,7 @@ const WAYS: [(&str, &[Capability]); 3] = [
     ("perf", &[Capability::CAP_SYS_ADMIN]),
 ];
 
-/// Asserts that gpuprobe has the expected threads with the capabilities in docs/privileges.md; of `more`, the main
+/// Asserts that gpuprobe has the expected threads with the capabilities in docs/security.md; of `more`, the main
 /// thread has that for signals, and the one that attaches the rest.
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let expected = [

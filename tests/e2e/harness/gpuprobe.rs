@@ -146,7 +146,7 @@ impl Setup {
         self
     }
 
-    /// Runs gpuprobe as this user, with these capabilities, as docs/privileges.md describes.
+    /// Runs gpuprobe as this user, with these capabilities, as docs/security.md describes.
     pub(crate) fn run_as(mut self, uid: u32, capabilities: &str) -> Self {
         self.user = Some(uid);
         self.wrapped([

@@ -1,4 +1,4 @@
-//! Faults of the machine, of traced processes and of gpuprobe. `docs/reliability.md` lists the
+//! Faults of the machine, of traced processes and of gpuprobe. `docs/development/reliability.md` lists the
 //! guarantees. What gpuprobe leaves behind when it is killed is tested in `tests/faults`.
 
 mod clock;
