@@ -4,6 +4,8 @@
 
 mod all_modes;
 mod bad;
+#[cfg(feature = "live")]
+mod book;
 mod contexts;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;
