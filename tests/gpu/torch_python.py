@@ -121,9 +121,7 @@ def run_copies(count=100):
     pinned = batch.pin_memory()
     for result in results:
         result.item()  # read
-    for _ in range(count):
         batch.to("cuda")  # sent
-    for _ in range(count):
         pinned.to("cuda", non_blocking=True)  # sent pinned
     for mark, direction, size, advice in (
         ("read", "D2H", 4, "each waits for the GPU"),

@@ -8,7 +8,7 @@ use super::contexts::Slot;
 use super::sites::Sites;
 use super::sites::series::{Series, SeriesShape, Windows};
 use super::totals::Total;
-use gpuprobe_cuda::HandleKind;
+use gpuprobe_cuda::{HandleKind, Layer, function};
 use gpuprobe_model::stack::CallStack;
 
 /// A kind of handle, and its value.
@@ -29,6 +29,7 @@ pub(super) struct NewHandle {
     pub(super) end_ns: u64,
     /// Number of the call stack, and row of the function.
     pub(super) caller: (u64, u16),
+    pub(super) tid: u32,
     pub(super) device: Option<u16>,
     /// Its context, if it ends with that.
     pub(super) slot: Option<Slot>,
@@ -72,6 +73,8 @@ pub struct Handles {
     /// Sites by the key of their stack and function.
     by_caller: HashMap<u64, usize>,
     windows: Windows,
+    /// The last one made by a call of a library on top of CUDA, and the one that was live under its handle.
+    last: Option<(HandleKey, LiveHandle, Option<LiveHandle>)>,
     /// Objects destroyed that were not seen to be made.
     unknown: HashMap<HandleKind, Series>,
 }
@@ -85,12 +88,14 @@ impl Handles {
     pub(super) fn create(&mut self, key: HandleKey, new: &NewHandle, callers: &Sites) {
         self.windows.reach(new.end_ns);
         self.windows.births += 1;
+        self.forget_inner(key, new);
         let known = self.live.get(&key);
         if known.is_some_and(|known| known.made.end_ns >= new.start_ns) {
             return;
         }
-        if let Some(old) = self.live.remove(&key) {
-            self.end(&old, new.end_ns);
+        let old = self.live.remove(&key);
+        if let Some(old) = &old {
+            self.end(old, new.end_ns);
         }
         let (number, row) = new.caller;
         let next = self.sites.len();
@@ -115,6 +120,34 @@ impl Handles {
             made: *new,
         };
         self.live.insert(key, made);
+        if function(row).is_some_and(|function| function.layer == Layer::Library) {
+            self.last = Some((key, made, old));
+        }
+    }
+
+    /// Takes back what a call within this one is said to have made under another handle: where a library calls its own
+    /// exports, the outer call may write the handle that both are given.
+    fn forget_inner(&mut self, key: HandleKey, outer: &NewHandle) {
+        let is_inner = |(inner, one, _): &mut (HandleKey, LiveHandle, _)| {
+            let is_other = inner.0 == key.0 && inner.1 != key.1 && one.made.tid == outer.tid;
+            is_other && one.made.start_ns >= outer.start_ns
+        };
+        let Some((inner, one, displaced)) = self.last.take_if(is_inner) else {
+            return;
+        };
+        if self.live.remove(&inner).is_none() {
+            return;
+        }
+        let site = &mut self.sites[one.site];
+        site.created -= 1;
+        site.series.forget(self.windows, one.made.end_ns, 0);
+        if let Some(old) = displaced {
+            let site = &mut self.sites[old.site];
+            let before = site.all();
+            site.destroyed -= 1;
+            site.series.born(self.windows, old.made.end_ns, 0, before);
+            self.live.insert(inner, old);
+        }
     }
 
     /// Removes the object that was live under `key` when its end was entered at `start_ns`.

@@ -128,6 +128,7 @@ impl Process {
                 start_ns: call.start_ns,
                 end_ns: call.end_ns,
                 caller: (call.stack, call.row),
+                tid: call.tid,
                 device: call.device,
                 slot: kind.ends_with_context().then_some(slot),
             };

@@ -8,6 +8,7 @@ fn new(start_ns: u64, end_ns: u64, row: u16) -> NewHandle {
         start_ns,
         end_ns,
         caller: (0, row),
+        tid: 7,
         device: Some(0),
         slot: Some(3),
     }
@@ -51,6 +52,28 @@ fn a_call_within_a_call_makes_one_object() {
     handles.create((HandleKind::Stream, 1), &outer, &Sites::default());
     assert_eq!(counts(&handles), [1, 0, 1]);
     assert_eq!(handles.sites().len(), 1);
+}
+
+#[test]
+fn a_call_within_a_call_of_a_library_may_tell_the_handle_before_the_last() {
+    let row = gpuprobe_cuda::FUNCTIONS
+        .iter()
+        .position(|one| one.symbol == "cufftPlan1d")
+        .unwrap();
+    let row = u16::try_from(row).unwrap();
+    let mut handles = Handles::default();
+    let mut create = |id, start_ns, end_ns| {
+        let new = new(start_ns, end_ns, row);
+        handles.create((HandleKind::Fft, id), &new, &Sites::default());
+    };
+    for plan in 1..=3 {
+        // It returns before the outer call writes the handle.
+        create(plan - 1, plan * 10 + 2, plan * 10 + 3);
+        create(plan, plan * 10, plan * 10 + 5);
+    }
+    assert_eq!(counts(&handles), [3, 0, 3]);
+    handles.destroy((HandleKind::Fft, 1), 50, 51);
+    assert_eq!(counts(&handles), [3, 1, 2]);
 }
 
 #[test]

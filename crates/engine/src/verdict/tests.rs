@@ -128,7 +128,10 @@ fn planted_causes_get_the_verdicts_that_are_documented() {
         let words: Vec<_> = shown.map(|(_, said)| in_a_word(said.as_ref())).collect();
         table.push(format!("| {name} | {right} | {} |", words.join(" | ")));
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/development/verdicts.md");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/development/verdicts.md"
+    );
     let text = std::fs::read_to_string(path).unwrap();
     let (begin, end) = ("<!-- planted: begin -->\n\n", "\n\n<!-- planted: end -->");
     let (head, rest) = text.split_once(begin).unwrap();

@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_report::Report;
+use gpuprobe_report::label::shortened;
 use gpuprobe_report::memleak::{Omitted, ProcessReport, SiteReport};
 use gpuprobe_report::names::simplify;
 use gpuprobe_report::verdict::Judgement;
@@ -131,7 +132,7 @@ fn site_row(pid: u32, device: Option<u16>, site: &SiteReport) -> Row {
             Cell::age(site.ages_ns.0),
             Cell::verdict(site.judgement.as_ref().map(Judgement::shown)),
             Cell::name(&site.owner),
-            Cell::name(&site.label),
+            Cell::name(&shortened(&site.label)),
         ],
         is_dim: false,
         opens: Some(Page::Site(pid, device, site.id)),
