@@ -468,15 +468,10 @@ fn growing(process: &ProcessReport, explain: &Explain) -> impl Iterator<Item = L
     explain.of_process(process.who.pid).filter_map(move |one| {
         // The site of another verdict is a hint.
         let mut all = sites(process).filter(|_| one.label.is_some());
-        let is_it = |site: &SiteReport, device| {
-            Some(site.id) == one.site && device == one.tensors_of_device
-        };
-        let known = all.find(|(site, device)| is_it(site, *device));
-        // One that freed its memory as the process ended is in its verdict only.
-        let site = known.or(one
-            .leak
-            .as_deref()
-            .map(|site| (site, one.tensors_of_device)));
+        let leak = (one.leak.as_deref()).map(|site| (site, one.tensors_of_device));
+        let site = leak.or_else(|| {
+            all.find(|(site, device)| Some(site.id) == one.site && *device == one.tensors_of_device)
+        });
         let amount = Total {
             bytes: one.bytes,
             allocations: one.allocations,

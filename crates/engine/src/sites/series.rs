@@ -188,8 +188,8 @@ impl Series {
             window.bytes = window.bytes.min(died.bytes);
         }
         let ages = self.ages.get_or_insert_default();
-        let died = tail.died.ages.iter_mut().flat_map(|ages| ages.iter_mut());
-        for (age, count) in ages.iter_mut().zip(died) {
+        let died = tail.died.ages.get_or_insert_default();
+        for (age, count) in ages.iter_mut().zip(&mut **died) {
             *age = age.saturating_add(std::mem::take(count));
         }
         self.tail = Some(tail);

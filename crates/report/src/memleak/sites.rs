@@ -349,15 +349,11 @@ impl<'a> Group<'a> {
     fn freed(mut self, process: &'a Process) -> Self {
         let sites = self.members.iter();
         let sites = sites.filter_map(|&number| process.sites.get(number));
-        for site in sites.clone() {
-            let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
-            self.included.kinds.extend(kind);
-            if !self.rows.contains(&site.row) {
-                self.rows.push(site.row);
-            }
-        }
-        self.variants = self.members.len() as u64;
         let most = sites.max_by_key(|site| site.peak_bytes);
+        let function = most.and_then(|site| gpuprobe_cuda::function(site.row));
+        let kind = function.map(|function| function.kind);
+        self.included.kinds.extend(kind);
+        self.variants = self.members.len() as u64;
         self.most = most.map(|site| (0, site));
         self
     }
