@@ -64,6 +64,17 @@ struct Window {
 }
 
 impl Window {
+    /// Without anything.
+    fn new(index: u8) -> Self {
+        Self {
+            index,
+            left: 0,
+            left_bytes: 0,
+            live: u32::MAX,
+            bytes: u64::MAX,
+        }
+    }
+
     /// So much is live.
     fn hold(&mut self, all: Total) {
         let live = u32::try_from(all.allocations).unwrap_or(u32::MAX);
@@ -98,7 +109,8 @@ struct Tail {
     births: u64,
     begin_ns: u64,
     last_ns: u64,
-    /// Their ages, and windows with what each loses, and the fewest that were live.
+    ages: [u32; AGES],
+    /// Windows with what each loses, and the fewest that were live.
     died: Series,
 }
 
@@ -162,15 +174,18 @@ impl Series {
             let tail = self.tail.get_or_insert_default();
             (tail.births, tail.begin_ns) = (all.births, now_ns);
         }
-        let tail = self.tail.get_or_insert_default();
+        let tail = &mut **self.tail.get_or_insert_default();
         tail.last_ns = now_ns;
-        tail.died.at(all, now_ns).hold(after);
-        let window = tail.died.at(all, born_ns);
+        let window = tail.died.at(all, now_ns);
+        window.hold(after);
+        let window = match all.index(born_ns) == window.index {
+            true => window,
+            false => tail.died.at(all, born_ns),
+        };
         window.left = window.left.saturating_add(1);
         window.left_bytes = window.left_bytes.saturating_add(bytes);
-        let ages = tail.died.ages.get_or_insert_default();
-        let age = bucket(now_ns.saturating_sub(born_ns));
-        ages[age] = ages[age].saturating_add(1);
+        let age = &mut tail.ages[bucket(now_ns.saturating_sub(born_ns))];
+        *age = age.saturating_add(1);
         self.cycle.note(after.allocations, now_ns);
     }
 
@@ -181,15 +196,18 @@ impl Series {
         };
         self.widen(tail.died.shift);
         tail.died.widen(self.shift);
-        for died in tail.died.windows.drain(..) {
+        for died in &mut tail.died.windows {
             let window = self.window(died.index);
             window.lose(died.left, died.left_bytes);
             window.live = window.live.min(died.live);
             window.bytes = window.bytes.min(died.bytes);
+            *died = Window::new(died.index);
         }
+        // The next free is likely to be in the last one, too.
+        let last = tail.died.windows.len().saturating_sub(1);
+        tail.died.windows.drain(..last);
         let ages = self.ages.get_or_insert_default();
-        let died = tail.died.ages.get_or_insert_default();
-        for (age, count) in ages.iter_mut().zip(&mut **died) {
+        for (age, count) in ages.iter_mut().zip(&mut tail.ages) {
             *age = age.saturating_add(std::mem::take(count));
         }
         self.tail = Some(tail);
@@ -252,14 +270,7 @@ impl Series {
         let before = self.windows.iter().rposition(|w| w.index < index);
         let place = before.map_or(0, |before| before + 1);
         if self.windows.get(place).is_none_or(|w| w.index != index) {
-            let new = Window {
-                index,
-                left: 0,
-                left_bytes: 0,
-                live: u32::MAX,
-                bytes: u64::MAX,
-            };
-            self.windows.insert(place, new);
+            self.windows.insert(place, Window::new(index));
         }
         place
     }
