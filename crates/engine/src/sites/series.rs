@@ -194,8 +194,10 @@ impl Series {
         let Some(mut tail) = self.tail.take() else {
             return;
         };
-        self.widen(tail.died.shift);
-        tail.died.widen(self.shift);
+        if tail.died.shift != self.shift {
+            self.widen(tail.died.shift);
+            tail.died.widen(self.shift);
+        }
         for died in &mut tail.died.windows {
             let window = self.window(died.index);
             window.lose(died.left, died.left_bytes);
@@ -205,7 +207,9 @@ impl Series {
         }
         // The next free is likely to be in the last one, too.
         let last = tail.died.windows.len().saturating_sub(1);
-        tail.died.windows.drain(..last);
+        if last > 0 {
+            tail.died.windows.drain(..last);
+        }
         let ages = self.ages.get_or_insert_default();
         for (age, count) in ages.iter_mut().zip(&mut tail.ages) {
             *age = age.saturating_add(std::mem::take(count));
