@@ -52,6 +52,7 @@ const LIVE_LINES: &[(&str, &[(UnusedOption, &str)])] = &[
     ),
     ("--cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     ("record --cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
+    ("--cudatrace -p 7 --group", &[(Error, "--group")]),
     (
         "--activity --older-than 1s --folded x -- app",
         &[(Error, "--older-than, --folded")],
