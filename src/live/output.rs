@@ -27,9 +27,12 @@ pub(super) struct Output {
     is_terminal: bool,
     /// Set if a report replaces the last one on the screen.
     screen: Option<Screen>,
+    is_text: bool,
     color: ColorOption,
     full_names: bool,
     verbose: bool,
+    /// The last report had nothing, in text.
+    is_idle: bool,
     /// The losses printed on standard error, if the format has no place for them.
     lost_said: Option<Lost>,
     /// Nobody reads what is written any more.
@@ -78,9 +81,11 @@ impl Output {
             stream,
             is_terminal,
             screen: redraws.then(Screen::default),
+            is_text: config.format == ReportFormat::Text,
             color: config.color,
             full_names: config.view.full_names,
             verbose: config.view.verbose,
+            is_idle: false,
             lost_said: (config.format == ReportFormat::Csv).then(Lost::default),
             is_closed: false,
         })
@@ -96,6 +101,11 @@ impl Output {
             let losers = text::describe_losers(&report.lost_by_user).join("; ");
             let colon = if losers.is_empty() { "" } else { ": " };
             say(format_args!("lost events: {lost}{colon}{losers}"));
+        }
+        // A second one says no more, where it does not take the place of the first.
+        let is_idle = self.is_text && self.screen.is_none() && text::is_empty(report);
+        if std::mem::replace(&mut self.is_idle, is_idle) && is_idle {
+            return Ok(());
         }
         let mut screen = self.screen.take();
         let written = self.with_writer(|writer, out| match &mut screen {

@@ -106,7 +106,7 @@ fn root_file_in_several_mount_namespaces_is_attached_once() {
     let mut members = tree.members(["one", "two", "three", "root"]);
     let [mut of_one, mut of_all] = [&alone, &tree].map(|f| {
         Setup::pid_without_stacks(f.root())
-            .args(["--children"])
+            .args(["--children", "-v"])
             .start()
     });
     assert_eq!(of_one.announced(), of_all.announced());

@@ -110,7 +110,8 @@ fn root_processes_are_attached_to_wherever_their_files_and_pids_are() {
         .iter()
         .map(|workload| innermost(workload.child.pid()))
         .collect();
-    let mut gpuprobe = Setup::pids_without_stacks(pids.iter().copied()).start();
+    let setup = Setup::pids_without_stacks(pids.iter().copied());
+    let mut gpuprobe = setup.args(["-v"]).start();
     // Two of each program, of which the PID namespaces have one.
     assert_eq!(gpuprobe.announced().1, 2 * 6);
     for workload in &mut workloads {

@@ -37,7 +37,8 @@ fn traced(variable: &str, mode: &'static str, tensors: &str) -> (Workload, Gpupr
     let mut program = Workload::spawn(Command::new("env").args([variable, &program()]));
     program.play(&format!("module k; {STEP}"));
     let setup = Setup::pid_without_stacks(program.pid).modes([mode]);
-    let setup = setup.args(["--tensors", tensors]).interval("100ms");
+    let setup = setup.args(["-v", "--tensors", tensors]);
+    let setup = setup.interval("100ms");
     (program, setup.start())
 }
 

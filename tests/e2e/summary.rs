@@ -120,7 +120,7 @@ impl OnTerminal {
 #[test]
 fn root_on_a_terminal_a_report_overwrites_the_last() {
     let workload = Workload::start(Backend::Shared);
-    let mut redrawn = OnTerminal::start(&["--memleak"], workload.pid);
+    let mut redrawn = OnTerminal::start(&["--memleak", "-v"], workload.pid);
     redrawn.wait("three reports", |text| {
         text.matches("lost: nothing").count() >= 3
     });

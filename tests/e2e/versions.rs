@@ -133,7 +133,8 @@ fn root_late_attach_probes_every_version() {
         workload.say(&installed.load(runtime));
         workload.say("freenull");
     }
-    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
+    let setup = Setup::pid_without_stacks(workload.pid).args(["-v"]);
+    let mut gpuprobe = setup.start();
     assert_eq!(gpuprobe.announced().1, RUNTIMES.len() as u64 + 1);
     for (size, runtime) in (1..).zip(RUNTIMES) {
         workload.say(&installed.load(runtime));

@@ -130,7 +130,7 @@ impl Handles {
     fn forget_inner(&mut self, key: HandleKey, outer: &NewHandle) {
         let is_inner = |(inner, one, _): &mut (HandleKey, LiveHandle, _)| {
             let is_other = inner.0 == key.0 && inner.1 != key.1 && one.made.tid == outer.tid;
-            is_other && one.made.start_ns >= outer.start_ns
+            is_other && one.made.start_ns > outer.start_ns
         };
         let Some((inner, one, displaced)) = self.last.take_if(is_inner) else {
             return;

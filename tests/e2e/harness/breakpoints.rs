@@ -15,6 +15,12 @@ pub(crate) fn has_breakpoints(pid: u32) -> bool {
     differ.contains(&true)
 }
 
+/// Places in a process at which its CUDA libraries differ from their files.
+pub(crate) fn breakpoints(pid: u32) -> usize {
+    let differ = differences(pid, "libcuda").concat();
+    differ.chunk_by(|a, b| a + 1 == *b).count()
+}
+
 /// Whether no breakpoints of ours are left in a process. Those of a host-wide tracer beside the tests are in every
 /// process and cannot be told from ours: beside one, this is true.
 pub(crate) fn is_unprobed(pid: u32) -> bool {
@@ -23,6 +29,12 @@ pub(crate) fn is_unprobed(pid: u32) -> bool {
 
 /// For each mapping of code of a file whose name begins with `prefix`: whether it differs from the file.
 pub(crate) fn code_differs(pid: u32, prefix: &str) -> Vec<bool> {
+    let differ = differences(pid, prefix);
+    differ.iter().map(|places| !places.is_empty()).collect()
+}
+
+/// For each of these mappings: the addresses at which it differs.
+fn differences(pid: u32, prefix: &str) -> Vec<Vec<u64>> {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
     let mut differ = Vec::new();
@@ -43,7 +55,9 @@ pub(crate) fn code_differs(pid: u32, prefix: &str) -> Vec<bool> {
             .unwrap();
         let mut in_memory = vec![0; length];
         memory.read_exact_at(&mut in_memory, start).unwrap();
-        differ.push(in_memory != on_disk[..length]);
+        let bytes = (start..).zip(in_memory.iter().zip(&on_disk));
+        let places = bytes.filter(|(_, (memory, disk))| memory != disk);
+        differ.push(places.map(|(address, _)| address).collect());
     }
     differ
 }

@@ -93,8 +93,8 @@ fn check(command: &[String], file: &str, source: &str) {
         let is_row = |line: &str| line.contains(&counts) && line.contains(label);
         assert!(table.lines().any(is_row), "{counts} {label} in {table}");
         let advice = row[5].as_str().map_or(0, |advice| {
-            let line = format!("  {label}: {advice}");
-            usize::from(text.lines().any(|one| one == line))
+            let line = format!(" > {label}: {advice}");
+            usize::from(text.lines().any(|one| one.ends_with(&line)))
         });
         let said = text.matches(&format!("{label}: ")).count();
         assert_eq!(said, advice, "{label} in {text}");

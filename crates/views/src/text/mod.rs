@@ -28,8 +28,6 @@ use page::Page;
 #[derive(Default)]
 pub(crate) struct TextWriter {
     layout: Layout,
-    /// The last report had nothing, as the one before.
-    is_idle: bool,
 }
 
 impl TextWriter {
@@ -43,11 +41,6 @@ impl TextWriter {
 
 impl ReportWriter for TextWriter {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-        let is_idle = is_empty(report);
-        if is_idle && std::mem::replace(&mut self.is_idle, is_idle) {
-            return Ok(());
-        }
-        self.is_idle = is_idle;
         let time = report.time.as_ref();
         let time = match self.layout.columns {
             Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
@@ -75,7 +68,7 @@ impl ReportWriter for TextWriter {
 }
 
 /// Whether nothing was traced so far.
-fn is_empty(report: &Report) -> bool {
+pub fn is_empty(report: &Report) -> bool {
     let memleak = report.memleak.as_ref();
     let launches = report.cudatrace.as_ref();
     let copies = report.bandwidth_util.as_ref();
