@@ -37,6 +37,13 @@ pub struct Cudatrace {
     pub graphs: Vec<GraphReport>,
 }
 
+impl Cudatrace {
+    /// Whether nothing was launched, nor captured.
+    pub fn is_empty(&self) -> bool {
+        self.launches + self.graph_launches + self.captured_launches == 0
+    }
+}
+
 /// A process that launches kernels.
 #[derive(Clone, Debug, Serialize)]
 pub struct LauncherReport {

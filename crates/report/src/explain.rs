@@ -660,7 +660,7 @@ fn judged_site(
     }
     Some(VerdictReport {
         confidence: found.sureness(),
-        leak: (found.severity() == Severity::Leak).then(|| Box::new(site.clone())),
+        leak: found.is_leak().then(|| Box::new(site.clone())),
         is_little: live.bytes.saturating_mul(LARGE_SHARE) <= process.live.all().bytes,
         site: Some(site.id),
         tensors_of_device: device,

@@ -9,9 +9,9 @@ use gpuprobe_report::cudatrace::{Cudatrace, KernelReport, LauncherReport};
 use gpuprobe_report::memleak::{AllocationReport, Memleak, ProcessReport};
 use gpuprobe_report::records::PerRecordLine;
 use gpuprobe_report::words::{describe_lost, plural};
-use gpuprobe_report::{Report, ReportWriter, micros, names};
+use gpuprobe_report::{Report, ReportWriter, names};
 
-use super::tables::records::record;
+use super::text::TextWriter;
 
 /// Columns of a kernel's name.
 const NAME: usize = 64;
@@ -42,20 +42,16 @@ impl ReportWriter for Classic {
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
-        let (at, pid, tid, api) = (micros(copy.time.as_ref()), copy.pid, copy.tid, copy.api);
-        let what = format!("{} {} {}", copy.direction, copy.mode, size(copy.bytes));
-        let (us, speed) = (copy.seconds * 1e6, copy.bytes_per_second);
-        let speed = speed.map_or("-".into(), gigabytes);
-        writeln!(out, "{at} {pid}:{tid} {api} {what} in {us:.1} us  {speed}")
+        TextWriter::default().write_copy(copy, out)
     }
 
     fn write_activity(&mut self, line: &PerRecordLine<'_>, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", record(line).line())
+        TextWriter::default().write_activity(line, out)
     }
 }
 
 fn write_memleak(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
-    if memleak.processes.is_empty() && !memleak.has_calls() {
+    if memleak.is_empty() {
         return writeln!(out, "NO EVENT.");
     }
     for process in memleak.processes.iter().filter(|one| one.is_listed()) {
@@ -122,7 +118,7 @@ fn place(allocation: &AllocationReport) -> String {
 }
 
 fn write_cudatrace(report: &Cudatrace, out: &mut dyn Write) -> io::Result<()> {
-    if report.launches + report.graph_launches + report.captured_launches == 0 {
+    if report.is_empty() {
         return writeln!(out, "NO LAUNCH.");
     }
     for process in report.processes.iter().filter(|one| one.launches > 0) {

@@ -66,9 +66,10 @@ pub struct Memleak {
 }
 
 impl Memleak {
-    /// Whether any memory call was seen.
-    pub fn has_calls(&self) -> bool {
-        self.alloc_calls + self.free_calls + self.failed_calls + self.null_frees > 0
+    /// Whether there is neither a process that uses CUDA nor a memory call.
+    pub fn is_empty(&self) -> bool {
+        let calls = self.alloc_calls + self.free_calls + self.failed_calls + self.null_frees;
+        self.processes.is_empty() && calls == 0
     }
 }
 

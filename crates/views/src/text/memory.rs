@@ -23,7 +23,7 @@ const MANY: u64 = 8;
 const BAR: usize = 18;
 
 pub(super) fn write(memleak: &Memleak, is_final: bool, page: &mut Page) {
-    if memleak.processes.is_empty() && !memleak.has_calls() {
+    if memleak.is_empty() {
         return page.head("no CUDA activity yet");
     }
     write_listed(memleak, is_final, page);

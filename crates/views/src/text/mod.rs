@@ -20,6 +20,8 @@ use gpuprobe_os::terminal::Layout;
 
 use super::tables::records::record;
 use gpuprobe_report::bandwidth::CopyReport;
+use gpuprobe_report::cudatrace::Cudatrace;
+use gpuprobe_report::memleak::Memleak;
 use gpuprobe_report::records::PerRecordLine;
 use gpuprobe_report::words::{describe_lost, short_model};
 use gpuprobe_report::{Report, ReportWriter};
@@ -72,8 +74,8 @@ pub fn is_empty(report: &Report) -> bool {
     let memleak = report.memleak.as_ref();
     let launches = report.cudatrace.as_ref();
     let copies = report.bandwidth_util.as_ref();
-    memleak.is_none_or(|one| one.processes.is_empty() && !one.has_calls())
-        && launches.is_none_or(|one| one.launches + one.graph_launches + one.captured_launches == 0)
+    memleak.is_none_or(Memleak::is_empty)
+        && launches.is_none_or(Cudatrace::is_empty)
         && copies.is_none_or(|one| one.directions.is_empty())
         && report.activity.is_none()
         && report.explain.is_none()

@@ -8,7 +8,7 @@ use super::page::{Page, commas};
 use super::stacks::{LISTING, lines};
 use crate::tables::memory::SiteRow;
 use gpuprobe_report::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
-use gpuprobe_report::verdict::Severity;
+use gpuprobe_report::verdict::Judgement;
 use gpuprobe_report::words::{amount, percent, plural};
 use gpuprobe_report::{SiteNumber, View};
 
@@ -78,7 +78,7 @@ impl<'a> SiteList<'a> {
         let (view, layout) = (self.view, page.layout);
         page.detailed(SiteRow::columns(), &rows, |row| {
             let judgement = row.site.judgement.as_ref();
-            let leaks = judgement.is_some_and(|found| found.severity() == Severity::Leak);
+            let leaks = judgement.is_some_and(Judgement::is_leak);
             match leaks || view.shows_stacks() {
                 true => lines(row.site, view, layout, LISTING - 1),
                 false => Vec::new(),

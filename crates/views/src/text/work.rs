@@ -18,7 +18,7 @@ use gpuprobe_report::work::{Work, WorkList, WorkSum};
 
 /// Writes the launches of a live run.
 pub(super) fn write_launches(report: &Cudatrace, page: &mut Page) {
-    if report.launches + report.graph_launches + report.captured_launches == 0 {
+    if report.is_empty() {
         return page.head("no kernel was launched");
     }
     for process in report.processes.iter().filter(|p| p.launches > 0) {
