@@ -1,14 +1,14 @@
 //! Objects that programs make and destroy by a handle (streams, events, modules, contexts and the like), by the call
 //! site that made them. They take memory that no allocation shows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::contexts::Slot;
 use super::sites::Sites;
 use super::sites::series::{Series, SeriesShape, Windows};
 use super::totals::Total;
-use gpuprobe_cuda::{HandleKind, Layer, function};
+use gpuprobe_cuda::HandleKind;
 use gpuprobe_model::stack::CallStack;
 
 /// A kind of handle, and its value.
@@ -73,14 +73,16 @@ pub struct Handles {
     /// Sites by the key of their stack and function.
     by_caller: HashMap<u64, usize>,
     windows: Windows,
-    /// The last one made by a call of a library on top of CUDA, and the one that was live under its handle.
-    last: Option<(HandleKey, LiveHandle, Option<LiveHandle>)>,
+    /// The last ones destroyed, with their kinds.
+    gone: VecDeque<(HandleKind, LiveHandle)>,
     /// Objects destroyed that were not seen to be made.
     unknown: HashMap<HandleKind, Series>,
 }
 
 /// Units of about 64 bytes of a site, and of a live object.
 const SITE_UNITS: usize = 16;
+/// So many objects does a call of a library make and destroy for itself at most, beside other threads.
+const MAX_GONE: usize = 16;
 
 impl Handles {
     /// Adds the object that a call made. One that is live under its handle was made by a call within this one; else it
@@ -88,14 +90,13 @@ impl Handles {
     pub(super) fn create(&mut self, key: HandleKey, new: &NewHandle, callers: &Sites) {
         self.windows.reach(new.end_ns);
         self.windows.births += 1;
-        self.forget_inner(key, new);
+        self.forget_temporary(key.0, new);
         let known = self.live.get(&key);
         if known.is_some_and(|known| known.made.end_ns >= new.start_ns) {
             return;
         }
-        let old = self.live.remove(&key);
-        if let Some(old) = &old {
-            self.end(old, new.end_ns);
+        if let Some(old) = self.live.remove(&key) {
+            self.end(&old, new.end_ns);
         }
         let (number, row) = new.caller;
         let next = self.sites.len();
@@ -120,34 +121,21 @@ impl Handles {
             made: *new,
         };
         self.live.insert(key, made);
-        if function(row).is_some_and(|function| function.layer == Layer::Library) {
-            self.last = Some((key, made, old));
-        }
     }
 
-    /// Takes back what a call within this one is said to have made under another handle: where a library calls its own
-    /// exports, the outer call may write the handle that both are given.
-    fn forget_inner(&mut self, key: HandleKey, outer: &NewHandle) {
-        let is_inner = |(inner, one, _): &mut (HandleKey, LiveHandle, _)| {
-            let is_other = inner.0 == key.0 && inner.1 != key.1 && one.made.tid == outer.tid;
-            is_other && one.made.start_ns > outer.start_ns
-        };
-        let Some((inner, one, displaced)) = self.last.take_if(is_inner) else {
-            return;
-        };
-        if self.live.remove(&inner).is_none() {
-            return;
-        }
-        let site = &mut self.sites[one.site];
-        site.created -= 1;
-        site.series.forget(self.windows, one.made.end_ns, 0);
-        if let Some(old) = displaced {
-            let site = &mut self.sites[old.site];
-            let before = site.all();
-            site.destroyed -= 1;
-            site.series.born(self.windows, old.made.end_ns, 0, before);
-            self.live.insert(inner, old);
-        }
+    /// Takes back what calls within this one made and destroyed: cufftPlan1d makes another plan by cufftCreate.
+    fn forget_temporary(&mut self, kind: HandleKind, outer: &NewHandle) {
+        let sites = &mut self.sites;
+        self.gone.retain(|(gone, one)| {
+            let is_other = *gone != kind || one.made.tid != outer.tid;
+            let stays = is_other || one.made.start_ns <= outer.start_ns;
+            if !stays {
+                let site = &mut sites[one.site];
+                site.created -= 1;
+                site.destroyed -= 1;
+            }
+            stays
+        });
     }
 
     /// Removes the object that was live under `key` when its end was entered at `start_ns`.
@@ -159,6 +147,8 @@ impl Handles {
             Some(gone) => {
                 self.live.remove(&key);
                 self.end(&gone, now_ns);
+                self.gone.truncate(MAX_GONE - 1);
+                self.gone.push_front((key.0, gone));
             }
             None => {
                 let unknown = self.unknown.entry(key.0).or_default();

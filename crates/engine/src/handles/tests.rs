@@ -55,25 +55,26 @@ fn a_call_within_a_call_makes_one_object() {
 }
 
 #[test]
-fn a_call_within_a_call_of_a_library_may_tell_the_handle_before_the_last() {
-    let row = gpuprobe_cuda::FUNCTIONS
-        .iter()
-        .position(|one| one.symbol == "cufftPlan1d")
-        .unwrap();
-    let row = u16::try_from(row).unwrap();
+fn what_a_call_makes_and_destroys_for_itself_is_not_counted() {
     let mut handles = Handles::default();
-    let mut create = |id, start_ns, end_ns| {
-        let new = new(start_ns, end_ns, row);
-        handles.create((HandleKind::Fft, id), &new, &Sites::default());
-    };
+    // As cufftPlan1d: an inner call makes the plan, another one a second plan that is destroyed.
     for plan in 1..=3 {
-        // It returns before the outer call writes the handle.
-        create(plan - 1, plan * 10 + 2, plan * 10 + 3);
-        create(plan, plan * 10, plan * 10 + 5);
+        let start_ns = plan * 100;
+        for (id, from, to) in [(plan, 2, 4), (plan + 1, 10, 12)] {
+            let inner = new(start_ns + from, start_ns + to, 5);
+            handles.create((HandleKind::Stream, id), &inner, &Sites::default());
+        }
+        destroy(&mut handles, plan + 1, start_ns + 20);
+        for (from, to) in [(1, 30), (0, 31)] {
+            let outer = new(start_ns + from, start_ns + to, 6);
+            handles.create((HandleKind::Stream, plan), &outer, &Sites::default());
+        }
     }
     assert_eq!(counts(&handles), [3, 0, 3]);
-    handles.destroy((HandleKind::Fft, 1), 50, 51);
-    assert_eq!(counts(&handles), [3, 1, 2]);
+    // One that was made before is no part of the next call.
+    destroy(&mut handles, 1, 500);
+    create(&mut handles, 9, 600);
+    assert_eq!(counts(&handles), [4, 1, 3]);
 }
 
 #[test]

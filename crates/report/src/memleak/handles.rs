@@ -73,7 +73,8 @@ pub(super) fn handle_reports(
 ) -> Vec<HandleReport> {
     let mut groups: IndexMap<_, Group, RandomState> = IndexMap::default();
     let all = process.handles.sites();
-    for (index, made) in all.iter().enumerate() {
+    let counted = all.iter().enumerate().filter(|(_, made)| made.created > 0);
+    for (index, made) in counted {
         let stack = made.stack.as_ref();
         let stack = stack.map(|stack| stack.frames(process.pid, sources.symbols));
         let stack = stack.unwrap_or_default();
