@@ -4,6 +4,7 @@
 #
 #     scripts/test-package.sh
 #
+# The wheel is timed, too: from `pip install` to the line of a Python server that leaks in less than a minute.
 # The .deb on Debian 11, 12 and 13, Ubuntu 22.04 and 24.04; the .rpm on a RHEL-like distribution, whose root file system is
 # looked for in target/package/roots/rhel, and by rpm alone in Debian's; the .tar.gz, the wheel and the image; and what
 # `cargo install` installs. The last lines say what has not been tried.
@@ -156,7 +157,18 @@ say "the wheel"
 bootstrap_root bookworm "$roots/python" "${DEBIAN_MIRROR:-}" sid --include=python3-venv ||
     die "no Debian with Python: $(tail -n 1 "$roots/python.log")"
 copy_root python
+# As someone who has nothing but the README types it, beside a server that leaks.
+LD_LIBRARY_PATH="$root/target/standin" python3 examples/chat.py 600 &
+server=$!
+began=$SECONDS
 expect 0 inside sh -c 'python3 -m venv /venv && /venv/bin/pip install --no-index /*.whl'
+expect 0 inside /venv/bin/gpuprobe explain --pid "$server"
+took=$((SECONDS - began))
+kill "$server"
+says "LEAK      chat.py:$(grep -n ' server.answer(' examples/chat.py | cut -d: -f1) main > chat.py:$(
+    grep -n 'sessions\[user\] = ' examples/chat.py | cut -d: -f1) Server.answer"
+say "from pip install to the line that leaks: $took s"
+[[ $took -lt 60 ]] || die "that is more than a minute"
 find_leak inside /venv/bin/gpuprobe
 find_leak inside /venv/bin/python -m gpuprobe
 expect 0 inside /venv/bin/pip uninstall --yes gpuprobe

@@ -192,10 +192,22 @@ fn add_callers(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String
             let label = &labels[index];
             labels[index] = match other {
                 Some((true, caller)) => format!("{} > ... > {label}", described(caller)),
-                Some((false, callee)) => format!("{label} > {}", described(callee)),
+                Some((false, callee)) => with_callee(label, callee),
                 None => continue,
             };
         }
+    }
+}
+
+/// A label with a callee at its end. Of callees without a name in the library that it names, the last is enough:
+/// `plan.cu:23 make via libcufft+0x31adcb`.
+fn with_callee(label: &str, callee: &Frame) -> String {
+    let via = format!(" via {}", stem(file_name(&callee.module)));
+    match (label.find(&via), callee.function.rsplit_once('+')) {
+        (Some(at), Some((_, offset))) if !callee.is_named() => {
+            format!("{}{via}+{offset}", &label[..at])
+        }
+        _ => format!("{label} > {}", described(callee)),
     }
 }
 

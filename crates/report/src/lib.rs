@@ -64,8 +64,8 @@ pub use history::History;
 pub use options::{GroupBy, Options, ProcessDetail, SiteNumber, SortBy, View};
 pub use verdict::WorstVerdicts;
 
-/// Version of all JSON output: 2. `docs/report.schema.json` describes it.
-pub const SCHEMA: u32 = 2;
+/// Version of all JSON output: 3. `docs/report.schema.json` describes it.
+pub const SCHEMA: u32 = 3;
 
 /// One report, of a live run or of a file.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -74,6 +74,18 @@ fn frames_of_libraries_without_lines_are_behind_the_programs() {
         let stack = stack(&[&[&cuda, &bare(), &bare()], &called[..]].concat());
         assert_eq!(label(&stack).as_deref(), Some(expected));
     }
+    let at = |offset: &str| frame(&format!("libcufft.so.12.0.0.61+{offset}"), cufft, None);
+    let stacks = [
+        ("0x31adcb", "0x1"),
+        ("0x31a27c", "0x2"),
+        ("0x31a27c", "0x3"),
+    ]
+    .map(|(outer, inner)| stack(&[&cuda, &at(inner), &at(outer), &plan, &user, &main]));
+    let line = "plans.cu:23 main > plans.cu:23 open_session via libcufft";
+    assert_eq!(
+        labels(stacks.iter().map(|stack| (&**stack, "cuMemAlloc_v2"))),
+        ["+0x31adcb", "+0x2", "+0x3"].map(|offset| line.to_owned() + offset)
+    );
     let planned = stack(&[&cuda, &bare(), &plan, &user, &main]);
     assert_eq!(
         via(&planned, "cuMemAlloc_v2"),
