@@ -39,8 +39,8 @@ const struct gp_image no_image;
 
 /* Whether the base name at `start` of the path that was read is that of a probed library:
  * it begins with "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), for the
- * ledger with "libcu" or "libnccl" (libcublas, libcufft), with tensors "libc10" or
- * "libtensorflow_f", or, with Python frames, "libpython". */
+ * ledger with "libcu" or "libnccl" (libcublas, libcufft), with tensors "libc10",
+ * "libtensorflow_f" or "xla_cuda", or, with Python frames, "libpython". */
 __noinline int gp_is_probed_name(struct gp_loader *loader, __u32 start)
 {
 	if (!loader)
@@ -49,7 +49,8 @@ __noinline int gp_is_probed_name(struct gp_loader *loader, __u32 start)
 	       (keep_ledger && (gp_begins_with(loader->path, start, "libcu") ||
 				gp_begins_with(loader->path, start, "libnccl"))) ||
 	       (take_tensors && (gp_begins_with(loader->path, start, "libc10") ||
-				 gp_begins_with(loader->path, start, "libtensorflow_f"))) ||
+				 gp_begins_with(loader->path, start, "libtensorflow_f") ||
+				 gp_begins_with(loader->path, start, "xla_cuda"))) ||
 	       (take_python && gp_begins_with(loader->path, start, "libpython"));
 }
 

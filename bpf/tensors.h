@@ -41,10 +41,16 @@ static __always_inline bool gp_read_block(struct pt_regs *ctx, bool has_device, 
 		tensor->device = device >> 8 & 0xff;
 		return (device & 0xff) == GP_TORCH_CUDA;
 	}
-	tensor->address = fourth;
-	tensor->bytes = GP_SIXTH_ARGUMENT(ctx);
 	tensor->allocated = tensor->held = 0;
 	tensor->device = GP_ANY_DEVICE;
+	/* XLA's has the allocator before the bytes: the arguments were moved by one. */
+	if (is_at_end) {
+		tensor->address = 0;
+		tensor->bytes = third;
+		return true;
+	}
+	tensor->address = fourth;
+	tensor->bytes = GP_SIXTH_ARGUMENT(ctx);
 	if (second == deallocation)
 		tensor->bytes = -tensor->bytes;
 	return second == allocation || second == deallocation;

@@ -19,7 +19,7 @@ use crate::probe::{
     AttachKind, KERNEL_BTF, LoadSettings, Probe, arm64, has_btf, has_ring_buffers, known_cause,
 };
 use gpuprobe_cuda::table::SELF_TEST_ROW;
-use gpuprobe_cuda::{FUNCTIONS, Layer};
+use gpuprobe_cuda::{FUNCTIONS, Framework, Layer};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::AddressSpaces;
@@ -263,7 +263,8 @@ impl Doctor {
             LibraryRole::Requests => return,
             LibraryRole::Loader => return self.check_loader(library),
         };
-        let name = layer.library();
+        let framework = library.framework();
+        let name = framework.map_or(layer.library(), Framework::name);
         let functions = match library.functions(&self.reader, layer) {
             Ok(functions) => functions,
             Err(error) => return self.line(MISSING, name, format!("{error:#}")),
@@ -276,11 +277,11 @@ impl Doctor {
         let is_there = |row| row == SELF_TEST_ROW || functions.iter().any(|f| f.row == row);
         let absent: Vec<_> = (0u16..)
             .zip(FUNCTIONS)
-            .filter(|(row, f)| f.layer == layer && !is_there(*row))
+            .filter(|(row, f)| f.layer == layer && f.framework == framework && !is_there(*row))
             .map(|(_, f)| f.symbol)
             .collect();
         let (count, all) = (found.len(), found.len() + absent.len());
-        let mut summary = format!("{path}: exports {count} of the {all} functions that are traced");
+        let mut summary = format!("{path}: has {count} of the {all} functions that are traced");
         if self.verbose {
             summary = format!("{summary}: {}", found.join(" "));
         }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
-use gpuprobe_cuda::{LIBRARIES, Layer};
+use gpuprobe_cuda::{FUNCTIONS, Framework, LIBRARIES, Layer};
 use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
 use gpuprobe_stacks::helper::{FileReader, ProcessReader, Wanted};
@@ -97,7 +97,7 @@ impl LibraryRole {
             false => return None,
             _ if begins("libcuda.so") => Self::Cuda(Layer::Driver),
             _ if begins("libcudart") => Self::Cuda(Layer::Runtime),
-            _ if begins("libc10.so") || begins("libtensorflow_framework.so") => Self::Framework,
+            _ if Framework::of_library(name).is_some() => Self::Framework,
             _ if LIBRARIES.iter().any(|library| begins(library)) => Self::Library,
             _ if begins("libc10_cuda.so") => Self::Requests,
             // ld-linux-x86-64.so.2, ld-2.31.so, ld-musl-x86_64.so.1
@@ -191,9 +191,22 @@ impl MappedLibrary {
         reader: &FileReader,
         layer: Layer,
     ) -> Result<Vec<functions::FunctionInFile>> {
-        reader
-            .functions(&self.file, &self.path, layer)
-            .with_context(|| format!("cannot read {}", self.path.display()))
+        // XLA's has 80 MB of names.
+        let reader = match layer {
+            Layer::Framework => reader.slow(),
+            _ => reader.clone(),
+        };
+        let found = reader.functions(&self.file, &self.path, layer);
+        let mut found = found.with_context(|| format!("cannot read {}", self.path.display()))?;
+        let framework = self.framework();
+        found.retain(|f| FUNCTIONS[usize::from(f.row)].framework == framework);
+        Ok(found)
+    }
+
+    /// The framework whose library it is, if it is one's.
+    pub fn framework(&self) -> Option<Framework> {
+        let name = self.path.file_name().unwrap_or_default();
+        Framework::of_library(&name.to_string_lossy())
     }
 
     /// The loader's rendezvous (`_dl_debug_state`), if the file has one.

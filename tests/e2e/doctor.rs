@@ -93,7 +93,7 @@ fn root_doctor_lists_the_libraries_and_functions_of_a_process() {
         );
         // One line with a count; the names only with a PID.
         let count = about(&short, "ok", library);
-        let (_, counted) = count[0].split_once(": exports ").unwrap();
+        let (_, counted) = count[0].split_once(": has ").unwrap();
         let names = found[0].strip_prefix(count[0]).unwrap();
         let names = names.strip_prefix(": ").unwrap();
         let (exported, rest) = counted.split_once(" of the ").unwrap();

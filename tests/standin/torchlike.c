@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cudart_abi.h"
+#include "tensorflow.h"
 #include "torch.h"
 #include "workload.h"
 
@@ -187,22 +188,47 @@ static bool run_tregion(const struct args *args, struct reply *reply)
     return !error;
 }
 
-/* The library is loaded at the first use, as Python loads it. */
+/* A function of a library that is loaded at the first use, as Python loads it. */
+static void *loaded(const char *library, const char *symbol, struct reply *reply)
+{
+    void *handle = dlopen(library, RTLD_NOW);
+    void *function = handle ? dlsym(handle, symbol) : NULL;
+    if (!function)
+        reply_add(reply, "%s", dlerror());
+    return function;
+}
+
+static bool add_chunk(add_trace_me_fn *add_trace_me, const struct args *args)
+{
+    const char *name = args->text[0];
+    long bytes = (long)args->number[2];
+    if (add_trace_me)
+        add_trace_me(NULL, strlen(name), name, (void *)args->number[1], bytes, bytes);
+    return add_trace_me;
+}
+
 CALL_SITE static bool run_tchunk(const struct args *args, struct reply *reply)
 {
-    void *library = dlopen("libtensorflow_framework.so.2", RTLD_NOW);
-    void (*add_trace_me)(void *allocator, size_t length, const char *name, const void *chunk,
-                         long requested, long bytes);
-    *(void **)&add_trace_me = library ? dlsym(library, "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic"
-                                                       "_string_viewIcSt11char_traitsIcEEPKvll")
-                                      : NULL;
-    if (!add_trace_me) {
-        reply_add(reply, "%s", dlerror());
-        return false;
-    }
-    long bytes = (long)args->number[2];
-    add_trace_me(NULL, strlen(args->text[0]), args->text[0], (void *)args->number[1], bytes, bytes);
-    return true;
+    return add_chunk(loaded("libtensorflow_framework.so.2", ADD_TRACE_ME, reply), args);
+}
+
+static struct standin_xla xla(struct reply *reply)
+{
+    struct standin_xla (*api)(void) = loaded("xla_cuda_plugin.so", "GetPjrtApi", reply);
+    return api ? api() : (struct standin_xla){ NULL, NULL };
+}
+
+CALL_SITE static bool run_xchunk(const struct args *args, struct reply *reply)
+{
+    return add_chunk(xla(reply).add_trace_me, args);
+}
+
+CALL_SITE static bool run_xgiveup(const struct args *args, struct reply *reply)
+{
+    dump_memory_log_fn *dump_memory_log = xla(reply).dump_memory_log;
+    if (dump_memory_log)
+        dump_memory_log(NULL, args->number[0], 0);
+    return dump_memory_log;
 }
 
 const struct command more_commands[] = {
@@ -216,5 +242,7 @@ const struct command more_commands[] = {
     { "trate RATE <seconds> SIZE", NEEDS_API, run_trate },
     { "tregion SIZE", NEEDS_API, run_tregion },
     { "tchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_tchunk },
+    { "xchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_xchunk },
+    { "xgiveup SIZE", NEEDS_API, run_xgiveup },
     { .usage = NULL },
 };

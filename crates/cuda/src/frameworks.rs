@@ -4,9 +4,80 @@
 use super::table::{A0, A1, A2, A3, A4, A5, Names, row};
 use super::{Function, Layer, MemoryKind, Op};
 
-const fn hook(op: Op, names: Names) -> Function {
+/// A framework with an allocator of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Framework {
+    /// Its blocks are tensors.
+    PyTorch,
+    /// Its allocator is XLA's, in a library of its own.
+    TensorFlow,
+    /// JAX's compiler and runtime.
+    Xla,
+}
+
+impl Framework {
+    const ALL: [Self; 3] = [Self::PyTorch, Self::TensorFlow, Self::Xla];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PyTorch => "PyTorch",
+            Self::TensorFlow => "TensorFlow",
+            Self::Xla => "XLA",
+        }
+    }
+
+    /// The key of its reports in JSON.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::PyTorch => "pytorch",
+            Self::TensorFlow => "tensorflow",
+            Self::Xla => "xla",
+        }
+    }
+
+    /// How its devices are called: `cuda:0`.
+    pub const fn device(self) -> &'static str {
+        match self {
+            Self::PyTorch => "cuda",
+            Self::TensorFlow => "GPU",
+            Self::Xla => "gpu",
+        }
+    }
+
+    /// What it calls its blocks.
+    pub const fn blocks(self) -> &'static str {
+        match self {
+            Self::PyTorch | Self::TensorFlow => "tensors",
+            Self::Xla => "chunks",
+        }
+    }
+
+    /// What the name of its library begins with.
+    const fn library(self) -> &'static str {
+        match self {
+            Self::PyTorch => "libc10.so",
+            Self::TensorFlow => "libtensorflow_framework.so",
+            Self::Xla => "xla_cuda_plugin.so",
+        }
+    }
+
+    /// The framework with a library of this name.
+    pub fn of_library(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|one| name.starts_with(one.library()))
+    }
+
+    /// Whether its library does not export the functions of its allocator, but has their symbols.
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::Xla)
+    }
+}
+
+const fn hook(framework: Framework, op: Op, names: Names) -> Function {
     Function {
         kind: MemoryKind::Tensor,
+        framework: Some(framework),
         ..row(Layer::Framework, op, names)
     }
 }
@@ -24,6 +95,7 @@ const USAGE: Function = Function {
     stream: A3,
     device: A4.bits32(),
     ..hook(
+        Framework::PyTorch,
         Op::Tensor,
         Names(
             "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
@@ -37,18 +109,37 @@ const USAGE: Function = Function {
 };
 
 /// `tsl::BFCAllocator::AddTraceMe(std::string_view what, const void *address, long requested, long
-/// bytes)`: TensorFlow calls it for every chunk that its allocator allocates (`MemoryAllocation`)
+/// bytes)`: TensorFlow and XLA call it for every chunk that the allocator allocates (`MemoryAllocation`)
 /// or frees (`MemoryDeallocation`), whether or not tracing is active; the string is passed as
-/// length and text. Source: TensorFlow 2.19. Host memory has such allocators, too.
+/// length and text. Source: TensorFlow 2.19; the wheels of JAX's plugin from 0.7 to 0.12. Host memory has such
+/// allocators, too.
 const CHUNK: Function = Function {
     address: A3,
     size: A5,
     stream: A1,
+    ..hook(Framework::TensorFlow, Op::Tensor, Names(ADD_TRACE_ME, &[]))
+};
+const ADD_TRACE_ME: &str =
+    "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll";
+
+/// The same in XLA's library.
+const XLA_CHUNK: Function = Function {
+    framework: Some(Framework::Xla),
+    symbol: "tsl::BFCAllocator::AddTraceMe (XLA)",
+    variants: &[ADD_TRACE_ME],
+    ..CHUNK
+};
+
+/// `tsl::BFCAllocator::DumpMemoryLog(unsigned long bytes[, AllocationEnd])`: XLA calls it once, after all its attempts
+/// to get memory have failed. The allocator is argument 0.
+const XLA_OUT_OF_MEMORY: Function = Function {
+    size: A1,
     ..hook(
-        Op::Tensor,
+        Framework::Xla,
+        Op::OutOfMemory,
         Names(
-            "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
-            &[],
+            "_ZN3tsl12BFCAllocator13DumpMemoryLogEm",
+            &["_ZN3tsl12BFCAllocator13DumpMemoryLogEmNS_13AllocationEndE"],
         ),
     )
 };
@@ -63,6 +154,7 @@ const OUT_OF_MEMORY: Function = Function {
     stream: A2,
     device: A3.bits32(),
     ..hook(
+        Framework::PyTorch,
         Op::OutOfMemory,
         Names(
             "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
@@ -74,4 +166,5 @@ const OUT_OF_MEMORY: Function = Function {
     )
 };
 
-pub(super) const FRAMEWORKS: &[Function] = &[USAGE, CHUNK, OUT_OF_MEMORY];
+pub(super) const FRAMEWORKS: &[Function] =
+    &[USAGE, CHUNK, OUT_OF_MEMORY, XLA_CHUNK, XLA_OUT_OF_MEMORY];

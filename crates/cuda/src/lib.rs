@@ -53,6 +53,7 @@ mod value;
 use clap::{ArgGroup, Args};
 
 pub use abi::*;
+pub use frameworks::Framework;
 pub use handle_kind::HandleKind;
 pub use memory_kind::{AddressSpace, Belongs, KindSet, MemoryKind};
 pub use objects::LIBRARIES;
@@ -172,6 +173,8 @@ pub struct Function {
     pub op: Op,
     /// Memory kind, for memory functions.
     pub kind: MemoryKind,
+    /// The framework, of a hook of its allocator.
+    pub framework: Option<Framework>,
     /// Kind of the object that is made or destroyed.
     pub handle: Option<HandleKind>,
     /// Size in bytes, or in units of [`Self::scale`] bytes.
@@ -218,11 +221,10 @@ impl Function {
 
     /// Name used in reports.
     pub const fn name(&self) -> &'static str {
-        match self.op {
-            Op::Tensor if self.device.is_there() => "c10::CachingAllocator",
-            Op::OutOfMemory => "c10::CachingAllocator",
-            Op::Tensor => "tsl::BFCAllocator",
-            _ => self.symbol,
+        match self.framework {
+            Some(Framework::PyTorch) => "c10::CachingAllocator",
+            Some(Framework::TensorFlow | Framework::Xla) => "tsl::BFCAllocator",
+            None => self.symbol,
         }
     }
 
@@ -253,7 +255,8 @@ mod tests {
         let mut seen = HashSet::new();
         for function in FUNCTIONS {
             for symbol in function.symbols() {
-                assert!(seen.insert(symbol), "{symbol} is in two rows");
+                let is_new = seen.insert((function.framework, symbol));
+                assert!(is_new, "{symbol} is in two rows");
             }
         }
     }
@@ -262,7 +265,7 @@ mod tests {
     fn layers_match_names() {
         for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
             for symbol in function.symbols() {
-                let framework = symbol.starts_with("_ZN");
+                let framework = symbol.contains("::") || symbol.starts_with("_ZN");
                 assert_eq!(framework, function.layer == Layer::Framework, "{symbol}");
                 let runtime = symbol.starts_with("cuda");
                 assert_eq!(runtime, function.layer == Layer::Runtime, "{symbol}");
@@ -327,7 +330,7 @@ mod tests {
                 Op::KernelName => (true, true, false),
                 // An allocator that reports devices reports totals, too.
                 Op::Tensor => (true, has(function.device), has(function.device)),
-                Op::OutOfMemory => (false, true, true),
+                Op::OutOfMemory => (false, has(function.device), has(function.device)),
                 Op::Copy | Op::CopyBatch => {
                     assert!(has(function.size), "{}", function.symbol);
                     let asynchronous = has(function.stream);

@@ -63,6 +63,7 @@ pub(super) const fn row(layer: Layer, op: Op, names: Names) -> Function {
         layer,
         op,
         kind: MemoryKind::Device,
+        framework: None,
         handle: None,
         size: NONE,
         address: NONE,

@@ -15,6 +15,7 @@ fn markdown() -> String {
         let column = usize::from(function.layer as u16);
         let name = name(function);
         match groups.iter_mut().find(|(t, _)| *t == title) {
+            Some((_, columns)) if columns[column].contains(&name) => {}
             Some((_, columns)) => columns[column].push(name),
             None => {
                 let mut columns = [const { Vec::new() }; 4];
@@ -24,7 +25,7 @@ fn markdown() -> String {
         }
     }
     let mut table = String::from(
-        "| operation | libcudart | libcuda | libc10, libtensorflow_framework | libraries |\n|---|---|---|---|---|\n",
+        "| operation | libcudart | libcuda | libc10, libtensorflow_framework, xla_cuda_plugin | libraries |\n|---|---|---|---|---|\n",
     );
     for (title, columns) in groups {
         let [runtime, driver, framework, library] = columns.map(|names| names.join(", "));
@@ -44,7 +45,10 @@ fn name(function: &Function) -> String {
             return "`c10::reportMemoryUsageToProfiler`".to_owned();
         }
         Op::Tensor => return "`tsl::BFCAllocator::AddTraceMe`".to_owned(),
-        Op::OutOfMemory => return "`c10::reportOutOfMemoryToProfiler`".to_owned(),
+        Op::OutOfMemory if function.device.is_there() => {
+            return "`c10::reportOutOfMemoryToProfiler`".to_owned();
+        }
+        Op::OutOfMemory => return "`tsl::BFCAllocator::DumpMemoryLog`".to_owned(),
         _ => {}
     }
     let stem = function.symbol;

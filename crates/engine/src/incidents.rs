@@ -20,7 +20,7 @@ use gpuprobe_cuda::OUT_OF_MEMORY;
 use gpuprobe_model::GpuUse;
 use gpuprobe_model::event::{Call, OutOfMemory};
 
-pub use held::{HeldByProcess, HeldByPytorch, HeldSite, Other};
+pub use held::{HeldByAllocator, HeldByProcess, HeldSite, Other};
 use held::{asked_bytes, is_of_host};
 
 /// Incidents kept before the oldest are dropped.
@@ -182,7 +182,7 @@ impl Incidents {
             .filter(|known| known.outcome == IncidentOutcome::Pending);
         let known = match pending {
             Some(known) => {
-                known.held = HeldByProcess::of(process, Some(oom.device), false);
+                known.held = HeldByProcess::of(process, oom.device, false);
                 known
             }
             None => {

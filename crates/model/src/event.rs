@@ -315,8 +315,8 @@ pub struct OutOfMemory {
     pub allocated_bytes: u64,
     /// Bytes reserved from CUDA, as the allocator reports.
     pub reserved_bytes: u64,
-    /// Device index as numbered by CUDA in the process.
-    pub device: u16,
+    /// Device index as numbered by CUDA in the process, if the allocator reports it and the sums.
+    pub device: Option<u16>,
     /// Stack id within the process; 0 if no stack was taken.
     pub stack: u64,
 }

@@ -12,7 +12,7 @@ use gpuprobe_engine::verdict::{Confidence, Judgement, Severity, Verdict};
 use gpuprobe_model::Total;
 use gpuprobe_model::text::{printable, size};
 
-use crate::memleak::{HandleReport, Memleak, ProcessReport, PytorchReport, SiteReport};
+use crate::memleak::{AllocatorReport, HandleReport, Memleak, ProcessReport, SiteReport};
 use crate::owners::OwnerReport;
 use crate::words::{age, amount, plural};
 use crate::{Report, fold, label};
@@ -271,7 +271,7 @@ fn notes_on(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<
     all.extend(outside(process));
     all.extend(imported(process));
     all.extend(handles(process));
-    for pool in &process.pytorch {
+    for pool in process.pytorch() {
         all.extend(pooled(process, pool));
         all.extend(pinned(process, pool));
         let before = size(pool.before_bytes);
@@ -353,7 +353,7 @@ fn imported(process: &ProcessReport) -> Option<VerdictReport> {
 
 /// Physical memory behind handles, by who created these.
 fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
-    let tells = !process.pytorch.is_empty();
+    let tells = process.pytorch().next().is_some();
     let mut by_owner: Vec<(&str, Total, u64)> = Vec::new();
     for site in process.listed() {
         if site.kinds != [MemoryKind::Vmm] || (tells && site.is_pooled) {
@@ -478,7 +478,7 @@ fn outside(process: &ProcessReport) -> Option<VerdictReport> {
 }
 
 /// Verdict on memory that the allocator caches.
-fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport> {
+fn pooled(process: &ProcessReport, pool: &AllocatorReport) -> Option<VerdictReport> {
     let found = pool.pool.as_ref()?;
     let cached = pool.cached_bytes();
     let sites = pool.sites.iter().flatten().chain(&pool.freed);
@@ -509,7 +509,7 @@ fn pooled(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
     })
 }
 
-fn pinned(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport> {
+fn pinned(process: &ProcessReport, pool: &AllocatorReport) -> Option<VerdictReport> {
     let bytes = pool.pinned_by_small_bytes;
     let is_much = bytes >= LITTLE && bytes.saturating_mul(PINNED_SHARE) >= pool.reserved_bytes;
     let sites = pool.pinned_by_sites.iter().map(|site| format!("T{site}"));
@@ -533,7 +533,7 @@ fn pinned(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
 
 /// The verdicts on all sites of a process: of the segments of allocators, tensors tell.
 fn judged_sites(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport> {
-    let pools = process.pytorch.iter().chain(&process.tensorflow);
+    let pools = process.allocators.iter();
     let tells = pools.clone().next().is_some();
     let own = process.listed().iter().chain(&process.freed);
     let own = own.filter(|site| !tells || !site.is_pooled);

@@ -443,7 +443,7 @@ fn excuse(site: &SiteReport, is_tensor: bool) -> Option<&'static str> {
 
 /// All call sites of a process, of its memory from CUDA and of its tensors, which are on a device.
 fn sites(process: &ProcessReport) -> impl Iterator<Item = (&SiteReport, Option<u16>)> {
-    let devices = process.pytorch.iter().chain(&process.tensorflow);
+    let devices = process.allocators.iter();
     let tensors = devices.flat_map(|device| {
         let sites = device.sites.iter().flatten();
         sites.map(move |site| (site, Some(device.device)))
@@ -571,6 +571,8 @@ struct Holder {
     pytorch: Vec<Holder>,
     #[serde(default)]
     tensorflow: Vec<Holder>,
+    #[serde(default)]
+    xla: Vec<Holder>,
     omitted_sites: Option<serde::de::IgnoredAny>,
 }
 
@@ -610,7 +612,8 @@ fn read_baseline(path: &Path) -> Result<Comparison> {
     let mut baseline = Comparison::default();
     for process in &processes {
         add_to_baseline(&mut baseline, process, false);
-        let allocators = process.pytorch.iter().chain(&process.tensorflow);
+        let allocators = [&process.pytorch, &process.tensorflow, &process.xla];
+        let allocators = allocators.into_iter().flatten();
         allocators.for_each(|allocator| add_to_baseline(&mut baseline, allocator, true));
     }
     Ok(baseline)

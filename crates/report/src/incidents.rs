@@ -5,8 +5,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use chrono::{DateTime, FixedOffset};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use gpuprobe_cuda::Framework;
 use gpuprobe_engine::Ledger;
 use gpuprobe_engine::incidents::{HeldByProcess, HeldSite, Incident};
 use gpuprobe_engine::tensors::Fragmentation;
@@ -102,9 +103,9 @@ pub struct IncidentReport {
     /// Memory held by the sites that are not listed; `None` if all are.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<Omitted>,
-    /// Memory that PyTorch's allocator had handed out on that device, and its message.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pytorch: Option<PytorchHoldings>,
+    /// Memory that a framework's allocator had handed out on that device, and its message.
+    #[serde(flatten, serialize_with = "by_framework")]
+    pub allocator: Option<AllocatorHoldings>,
     /// The other processes on that GPU, most first.
     pub others: Vec<OtherReport>,
 }
@@ -135,9 +136,12 @@ pub struct IncidentSite {
     pub stack: Vec<Frame>,
 }
 
-/// Memory that PyTorch's allocator had handed out on the device, and its message when it gave up.
+/// Memory that a framework's allocator had handed out on the device, and its message when it gave up.
 #[derive(Clone, Debug, Serialize)]
-pub struct PytorchHoldings {
+pub struct AllocatorHoldings {
+    /// Whose it is: the key in JSON.
+    #[serde(skip)]
+    pub framework: Framework,
     /// Device index as the process numbers it.
     pub device: u16,
     /// Bytes that were asked of it and that it gave up on; none if it did not.
@@ -192,8 +196,10 @@ impl IncidentReport {
         let at = self
             .time
             .map(|time| time.format(" at %H:%M:%S").to_string());
-        // PyTorch's request, if it gave up on one; else CUDA's.
-        let gave_up = self.pytorch.as_ref().and_then(|one| one.gave_up_on_bytes);
+        // The framework's request, if it gave up on one; else CUDA's.
+        let allocator = self.allocator.as_ref();
+        let gave_up = allocator.and_then(|one| one.gave_up_on_bytes);
+        let who = allocator.map_or("the program", |one| one.framework.name());
         let asked = match gave_up.or(self.asked_bytes) {
             Some(bytes) => size(bytes),
             None => "memory of unknown size".into(),
@@ -202,14 +208,13 @@ impl IncidentReport {
             ..0.001 => "at once".into(),
             after => format!("after {}", short_age((after * 1e9) as u64)),
         };
-        let given_up = if gave_up.is_some() {
-            "PyTorch gave up; "
-        } else {
-            ""
+        let given_up = match gave_up {
+            Some(_) => format!("{who} gave up; "),
+            None => String::new(),
         };
         let outcome = match self.outcome {
             "retried" => format!("retried with success {after}"),
-            "failed" => "PyTorch gave up".into(),
+            "failed" => format!("{who} gave up"),
             "continued" => format!("{given_up}the program went on"),
             "ended" => format!("{given_up}the program ended {after}"),
             _ => "not retried with success so far".into(),
@@ -241,8 +246,9 @@ impl IncidentReport {
             other.who.command = None;
         }
         hide_in_site(&mut self.label, &mut self.stack);
-        let of_pytorch = self.pytorch.iter_mut().flat_map(|held| &mut held.sites);
-        for site in self.sites.iter_mut().chain(of_pytorch) {
+        let of_allocator = self.allocator.iter_mut();
+        let of_allocator = of_allocator.flat_map(|held| &mut held.sites);
+        for site in self.sites.iter_mut().chain(of_allocator) {
             hide_in_site(&mut site.label, &mut site.stack);
         }
     }
@@ -333,7 +339,7 @@ pub fn report(
         owners: owners_of(held, symbols),
         sites,
         omitted,
-        pytorch: pytorch(incident, &reader),
+        allocator: allocator(incident, &reader),
         others: others(incident),
     }
 }
@@ -349,21 +355,32 @@ fn owners_of(held: &HeldByProcess, symbols: &dyn Symbolize) -> Vec<OwnerReport> 
     owners::merge_by_owner(sites.chain([others]))
 }
 
-/// PyTorch's own message, and the memory that its allocator had handed out.
-fn pytorch(incident: &Incident, reader: &NameReader<'_>) -> Option<PytorchHoldings> {
+/// The report under the name of its framework.
+fn by_framework<S: Serializer>(
+    one: &Option<AllocatorHoldings>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(one.iter().map(|one| (one.framework.key(), one)))
+}
+
+/// The framework's own message, and the memory that its allocator had handed out.
+fn allocator(incident: &Incident, reader: &NameReader<'_>) -> Option<AllocatorHoldings> {
     let given_up = incident.given_up.as_ref();
-    let known = incident.held.pytorch.as_ref();
-    let device = given_up.map(|given_up| given_up.device);
+    let known = incident.held.allocator.as_ref();
+    let device = given_up.and_then(|given_up| given_up.device);
     let device = device.or(known.map(|known| known.device))?;
     let known = known.filter(|known| known.device == device);
     let (sites, omitted) = known.map_or_else(Default::default, |known| {
         reader.sites(&known.sites, known.other_sites)
     });
-    let said = given_up.map(|one| (one.allocated_bytes, one.reserved_bytes));
+    let said = given_up.filter(|one| one.device.is_some());
+    let said = said.map(|one| (one.allocated_bytes, one.reserved_bytes));
     let seen = known.map(|one| (one.allocated_bytes, one.reserved_bytes));
     let (allocated_bytes, reserved_bytes) = said.or(seen)?;
     let found = known.map(|known| &known.found);
-    Some(PytorchHoldings {
+    let told = given_up.and_then(|one| gpuprobe_cuda::function(one.row)?.framework);
+    Some(AllocatorHoldings {
+        framework: told.or(known.and_then(|known| known.framework))?,
         device,
         gave_up_on_bytes: given_up.map(|told| told.bytes),
         allocated_bytes,

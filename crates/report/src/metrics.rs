@@ -382,7 +382,7 @@ impl SeriesSet {
             let labels = vec![("owner", clean_name(&owner.owner))];
             self.add(OWNER, labels, owner.bytes);
         }
-        for pool in &process.pytorch {
+        for pool in process.pytorch() {
             let gpu = pool.physical_index.unwrap_or(pool.device.into());
             let labels = vec![("gpu", gpu.to_string())];
             let (allocated, reserved) = (pool.allocated_bytes, pool.reserved_bytes);
@@ -393,7 +393,7 @@ impl SeriesSet {
             );
             self.add("gpuprobe_pytorch_reserved_bytes", labels, reserved);
         }
-        for pool in process.pytorch.iter().chain(&process.tensorflow) {
+        for pool in &process.allocators {
             self.add_sites(TENSOR_SITE, pool.sites.as_deref().unwrap_or_default());
             if let Some(omitted) = pool.omitted {
                 let other = labels([("site", OTHER), ("owner", OTHER)]);

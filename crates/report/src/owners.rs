@@ -12,15 +12,12 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use serde::Serialize;
 
-use gpuprobe_cuda::MemoryKind;
+use gpuprobe_cuda::{Framework, MemoryKind};
 use gpuprobe_engine::Process;
 use gpuprobe_model::Total;
 use gpuprobe_model::stack::{CallStack, Location, ModuleId, Symbolize};
 use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::{CodeRole, PYTHON, role};
-
-/// TensorFlow: its allocator is traced in supported versions.
-pub(crate) const TENSORFLOW: &str = "TensorFlow";
 
 /// Name of a pool, and the kind of its memory, if it differs from that without a pool.
 type Pool = (&'static str, Option<MemoryKind>);
@@ -34,7 +31,7 @@ const LIBRARIES: [(&str, Option<Pool>); 13] = [
     ),
     ("xla_cuda_plugin", Some(("JAX", None))),
     ("/cupy/", Some(("CuPy", None))),
-    ("libtensorflow", Some((TENSORFLOW, None))),
+    ("libtensorflow", Some(("TensorFlow", None))),
     ("librmm", Some(("RMM", None))),
     ("libtorch", None),
     ("libc10", None),
@@ -45,6 +42,11 @@ const LIBRARIES: [(&str, Option<Pool>); 13] = [
     ("libjax", None),
     ("pjrt_c_api", None),
 ];
+
+/// Whether the pool with this name is the allocator's of `framework`.
+pub(crate) fn is_pool_of(name: &str, framework: Framework) -> bool {
+    name == framework.name() || (name, framework) == ("JAX", Framework::Xla)
+}
 
 fn is_of(path: &str, library: &str) -> bool {
     match library.starts_with('/') {

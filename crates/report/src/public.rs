@@ -81,7 +81,7 @@ fn hide_in_process(process: &mut ProcessReport) {
     for pool in &mut process.pools {
         pool.pool = None;
     }
-    let pools = process.pytorch.iter_mut().chain(&mut process.tensorflow);
+    let pools = process.allocators.iter_mut();
     let of_tensors = pools.filter_map(|pool| pool.sites.as_mut());
     for site in process.sites.iter_mut().chain(of_tensors).flatten() {
         hide_in_site(&mut site.label, &mut site.stack);

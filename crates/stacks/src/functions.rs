@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
-use object::read::elf::ElfSymbol64;
+use memchr::memmem;
+use object::elf::Sym64;
+use object::read::elf::{ElfSymbol64, Sym as _};
 use object::{LittleEndian, Object, ObjectSymbol, SymbolKind};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::elf::ElfImage;
 use super::instruction::{self, FirstInstruction};
 use crate::elf_file::ElfFile;
-use gpuprobe_cuda::{FUNCTIONS, Function, Layer};
+use gpuprobe_cuda::{FUNCTIONS, Framework, Function, Layer};
 
 /// A symbol in the function table.
 pub type TableSymbol = &'static str;
@@ -54,19 +56,29 @@ pub struct Rendezvous {
     pub to_r_debug: i64,
 }
 
-/// The functions that `file` exports. Aliases of an address are reported once for each layer, so that no
-/// call is counted twice.
+/// The functions that `file` exports; of a file that exports none, those whose symbols it has. Aliases of an address are
+/// reported once for each layer and framework, so that no call is counted twice.
 ///
 /// # Errors
 /// Returns an error if the file is no ELF file for this machine.
 pub(crate) fn functions(file: &ElfFile) -> Result<Vec<FunctionInFile>> {
     let image = file.image()?;
     let rows = (0u16..).zip(FUNCTIONS);
-    let wanted: HashMap<_, _> = rows
-        .flat_map(|(row, function)| function.symbols().map(move |symbol| (symbol, row)))
-        .collect();
-    let function = |(name, address)| {
-        let (&symbol, &row) = wanted.get_key_value(name)?;
+    let mut wanted: HashMap<_, Vec<_>> = HashMap::new();
+    for (row, function) in rows {
+        for symbol in function.symbols() {
+            wanted.entry(symbol).or_default().push(row);
+        }
+    }
+    let of_name = |(name, address): (&str, u64)| {
+        let known = wanted.get_key_value(name);
+        let rows = known
+            .into_iter()
+            .flat_map(|(symbol, rows)| rows.iter().map(|row| (*symbol, *row)));
+        rows.map(move |(symbol, row)| (symbol, row, address))
+            .collect::<Vec<_>>()
+    };
+    let function = |(symbol, row, address)| {
         let (offset, _) = image.segments.offset_of(address)?;
         // May be shorter than an instruction at the end of the file.
         let code = image.bytes(address, instruction::LOOKED_AT);
@@ -78,13 +90,56 @@ pub(crate) fn functions(file: &ElfFile) -> Result<Vec<FunctionInFile>> {
             first,
         })
     };
-    let mut found: Vec<_> = exported(&image).filter_map(function).collect();
+    let mut found: Vec<_> = exported(&image)
+        .flat_map(of_name)
+        .filter_map(function)
+        .collect();
+    if found.is_empty() {
+        let local = local(&image, file);
+        found = local
+            .into_iter()
+            .flat_map(of_name)
+            .filter_map(function)
+            .collect();
+    }
     let row = |function: &FunctionInFile| &FUNCTIONS[usize::from(function.row)];
     // The row's own name before its variants, and lower rows before higher ones.
     found.sort_by_key(|f| (f.row, f.symbol != row(f).symbol, f.symbol));
     let mut seen = HashSet::new();
-    found.retain(|f| seen.insert((row(f).layer, f.offset)));
+    found.retain(|f| seen.insert((row(f).layer, row(f).framework, f.offset)));
     Ok(found)
+}
+
+/// The functions of frameworks whose symbols are not exported. There may be a million of symbols with 80 MB of names, so
+/// the names are looked for, and then the symbols that have them.
+fn local<'a>(image: &'a ElfImage<'_>, file: &ElfFile) -> Vec<(&'a str, u64)> {
+    let table = image.file.elf_symbol_table();
+    let sections = file.headers().map_or(&[][..], |headers| &headers.sections);
+    let names = sections.get(table.string_section().0);
+    let names = names.and_then(|names| {
+        let start = usize::try_from(names.offset).ok()?;
+        file.get(start..start.checked_add(usize::try_from(names.size).ok()?)?)
+    });
+    let hooks = FUNCTIONS
+        .iter()
+        .filter(|f| f.framework.is_some_and(Framework::is_local));
+    let offsets = hooks.flat_map(Function::symbols).filter_map(|symbol| {
+        let terminated = [symbol.as_bytes(), b"\0"].concat();
+        memmem::find(names?, &terminated)?.try_into().ok()
+    });
+    let offsets: Vec<u32> = offsets.collect();
+    let is_wanted = |symbol: &&Sym64<LittleEndian>| {
+        !offsets.is_empty() && offsets.contains(&symbol.st_name(LittleEndian))
+    };
+    let found = table.iter().filter(is_wanted);
+    let named = found.filter_map(|symbol| {
+        let name = symbol.name(LittleEndian, table.strings()).ok()?;
+        Some((
+            std::str::from_utf8(name).ok()?,
+            symbol.st_value(LittleEndian),
+        ))
+    });
+    named.collect()
 }
 
 /// The rendezvous of the dynamic loader `file`; `None` if it does not export the symbols.
@@ -218,6 +273,30 @@ mod tests {
             [None, None]
         );
         assert!(exported_function(b"text", "f").is_err());
+    }
+
+    #[test]
+    fn functions_of_xla_are_found_by_their_symbols() {
+        const HOOK: &str =
+            "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll";
+        const LAMBDA: &str =
+            "_ZZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvllE";
+        let local = [(LAMBDA, 0x1000, 16, FUNCTION), (HOOK, 0x1010, 16, FUNCTION)];
+        let found = |is_dynamic, symbols: &[_]| {
+            let bytes = sample().symbols(is_dynamic, symbols).bytes();
+            let file = ElfFile::of(&crate::untrusted::file_of(&bytes).unwrap());
+            let mut found = functions(&file).unwrap();
+            found.retain(|function| function.is_of(Layer::Framework));
+            let places = found.iter().map(|f| {
+                let row = &FUNCTIONS[usize::from(f.row)];
+                (row.framework.unwrap(), f.symbol)
+            });
+            places.collect::<Vec<_>>()
+        };
+        let both = [(Framework::TensorFlow, HOOK), (Framework::Xla, HOOK)];
+        assert_eq!(found(false, &local), both);
+        assert_eq!(found(true, &local), both);
+        assert!(found(false, &local[..1]).is_empty());
     }
 
     #[test]

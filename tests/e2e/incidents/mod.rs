@@ -22,7 +22,7 @@ pub(crate) fn incidents(report: &Report) -> &[Value] {
 }
 
 /// Function, requested bytes, failed calls, and outcome of each incident.
-fn short(incidents: &[Value]) -> Vec<(&str, u64, u64, &str)> {
+pub(crate) fn short(incidents: &[Value]) -> Vec<(&str, u64, u64, &str)> {
     incidents
         .iter()
         .map(|one| {

@@ -1,13 +1,20 @@
-//! TensorFlow's allocator, which reports address and size of its chunks, and no sums.
+//! The allocator of TensorFlow and XLA, which reports address and size of its chunks, and no sums.
 
 use crate::harness::report::{list, number};
+use crate::incidents::{incidents, short};
 
 use super::started;
 
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn root_tensorflow_chunks_are_counted_within_their_allocations() {
+fn root_chunks_are_counted_within_their_allocations() {
+    for (framework, command) in [("tensorflow", "tchunk"), ("xla", "xchunk")] {
+        counted(framework, command);
+    }
+}
+
+fn counted(framework: &str, command: &str) {
     let (mut gpuprobe, pid) = started(&[]).started();
     let [first, second] = [16 * MIB, 200 * MIB].map(|bytes| {
         let reply = gpuprobe.talk.say(&format!("tregion {bytes}"));
@@ -16,7 +23,7 @@ fn root_tensorflow_chunks_are_counted_within_their_allocations() {
     let mut chunk = |name: &str, address: u64, bytes: u64| {
         gpuprobe
             .talk
-            .say(&format!("tchunk {name} {address} {bytes}"));
+            .say(&format!("{command} {name} {address} {bytes}"));
     };
     chunk("MemoryAllocation", first, MIB);
     chunk("MemoryAllocation", first + MIB, 2 * MIB);
@@ -32,8 +39,9 @@ fn root_tensorflow_chunks_are_counted_within_their_allocations() {
     report.assert_nothing_lost();
     report.assert_holds(pid, 216 * MIB, 2);
     let process = report.process(pid);
-    assert!(process.get("pytorch").is_none());
-    let [found] = list(process, "tensorflow") else {
+    let keys = ["pytorch", "tensorflow", "xla"].map(|key| process.get(key).is_some());
+    assert_eq!(keys, [false, framework == "tensorflow", framework == "xla"]);
+    let [found] = list(process, framework) else {
         panic!("one device in {process}");
     };
     for (key, expected) in [
@@ -61,8 +69,32 @@ fn root_tensorflow_chunks_are_counted_within_their_allocations() {
     };
     let functions = list(site, "stack").iter().map(|frame| &frame["function"]);
     assert!(
-        functions.into_iter().any(|name| name == "run_tchunk"),
+        functions
+            .into_iter()
+            .any(|name| *name == format!("run_{command}")),
         "{site}"
     );
     assert_eq!(number(site, "alloc_bytes"), 4 * MIB + MIB / 2);
+}
+
+#[test]
+fn root_xla_gives_up_once_after_its_retries() {
+    let (mut gpuprobe, _) = started(&[]).started();
+    let region = gpuprobe.talk.say(&format!("tregion {}", 64 * MIB));
+    let region = u64::from_str_radix(region.trim_start_matches("0x"), 16).unwrap();
+    let tries = format!("alloc {}; ", 32 * MIB).repeat(3);
+    gpuprobe.talk.play(&format!(
+        "xchunk MemoryAllocation {region} {MIB}; fail cudaMalloc 3 2; {tries}xgiveup {}",
+        31 * MIB
+    ));
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    assert_eq!(
+        short(incidents(&report)),
+        [("cudaMalloc", 32 * MIB, 3, "ended")]
+    );
+    let xla = &incidents(&report)[0]["xla"];
+    assert_eq!(xla["gave_up_on_bytes"], 31 * MIB);
+    assert_eq!(xla["allocated_bytes"], MIB);
+    assert_eq!(xla["sites"][0]["bytes"], MIB);
 }

@@ -9,7 +9,7 @@ use crate::Played;
 use crate::timeline::{PathKey, TensorPlace, Timeline, allocator_at};
 use gpuprobe_engine::{Allocation, Allocator, Process};
 use gpuprobe_report::Report;
-use gpuprobe_report::memleak::PytorchReport;
+use gpuprobe_report::memleak::AllocatorReport;
 
 /// Limit on the blocks of a map; the smallest are left out.
 const BLOCKS: usize = 50_000;
@@ -25,7 +25,7 @@ pub(super) struct TensorsData {
     /// Device as the process numbers it.
     device: u16,
     /// State at the end, without call sites.
-    report: Option<PytorchReport>,
+    report: Option<AllocatorReport>,
     #[serde(flatten)]
     held: HeldData,
     /// The most bytes reserved within each bin.
@@ -55,7 +55,7 @@ pub(super) fn data(
     let processes = report.memleak.iter().flat_map(|memory| &memory.processes);
     let mut reports = processes
         .filter(|process| process.who.pid == pid)
-        .flat_map(|process| process.pytorch.iter().chain(&process.tensorflow));
+        .flat_map(|process| &process.allocators);
     let report = reports.find(|report| report.device == device);
     let listed = report.iter().flat_map(|report| &report.sites).flatten();
     let listed = listed.map(|site| (pid, site));
@@ -69,7 +69,7 @@ pub(super) fn data(
         pid,
         device,
         segments: segments(process, allocator, |block| [path(block), age(block)]),
-        report: report.map(|report| PytorchReport {
+        report: report.map(|report| AllocatorReport {
             sites: None,
             ..report.clone()
         }),

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::StackId;
 use super::layout::{DeviceLayout, Kind, Piece};
 use crate::{Listener, Played};
-use gpuprobe_cuda::{AddressSpace, Belongs, MemoryKind, Op};
+use gpuprobe_cuda::{AddressSpace, Belongs, Framework, MemoryKind, Op};
 use gpuprobe_engine::{Allocation, Allocator, Change, Process};
 use gpuprobe_model::event::{Call, Event, MAX_DEVICES, Tensor};
 use gpuprobe_model::stack::CallStack;
@@ -236,5 +236,5 @@ impl ProcessTrace {
 /// PyTorch's allocator on a device.
 pub(super) fn pytorch(process: &Process, device: u16) -> Option<&Allocator> {
     let mut allocators = process.tensors.iter();
-    allocators.find(|one| one.is_pytorch() && one.device == device)
+    allocators.find(|one| one.framework() == Some(Framework::PyTorch) && one.device == device)
 }

@@ -11,7 +11,7 @@ use crate::sites::Sites;
 use crate::tensors::{Allocator, Fragmentation};
 use crate::totals::{MemorySums, Total};
 use crate::{Identity, arrays};
-use gpuprobe_cuda::{Belongs, MemoryKind, Op};
+use gpuprobe_cuda::{Belongs, Framework, MemoryKind, Op};
 use gpuprobe_model::event::{Call, OutOfMemory};
 use gpuprobe_model::stack::CallStack;
 
@@ -33,8 +33,8 @@ pub struct HeldByProcess {
     pub sites: Vec<HeldSite>,
     /// Number of further call sites, and the memory that they hold.
     pub other_sites: (u64, Total),
-    /// State of PyTorch's allocator on that device, if it is in use.
-    pub pytorch: Option<HeldByPytorch>,
+    /// State of a framework's allocator on that device, if one is in use.
+    pub allocator: Option<HeldByAllocator>,
 }
 
 /// A call site and the memory that it held.
@@ -50,9 +50,11 @@ pub struct HeldSite {
     pub live: Total,
 }
 
-/// State of PyTorch's allocator on a device.
+/// State of a framework's allocator on a device.
 #[derive(Clone, Debug)]
-pub struct HeldByPytorch {
+pub struct HeldByAllocator {
+    /// The framework.
+    pub framework: Option<Framework>,
     /// Device index as CUDA numbers it in the process.
     pub device: u16,
     /// Bytes allocated, as the allocator reports.
@@ -126,7 +128,7 @@ impl MemoryRequest {
             result: None,
             kind: MemoryKind::Device,
             bytes: Some(oom.bytes),
-            device: Some(oom.device),
+            device: oom.device,
             at_host: false,
             stack: oom.stack,
         }
@@ -226,25 +228,24 @@ impl HeldByProcess {
             let found = devices.find(|(number, _)| *number == Some(device));
             found.unwrap_or_default().1
         });
-        let pytorch = process
-            .tensors
-            .iter()
-            .find(|one| one.is_pytorch() && !at_host && device.is_none_or(|d| d == one.device));
+        let is_on = |one: &&Allocator| !at_host && device.is_none_or(|d| d == one.device);
+        let allocator = process.tensors.iter().find(is_on);
         Self {
             sums: process.totals.sums,
             kinds: process.totals.kinds().collect(),
             on_device,
             sites,
             other_sites,
-            pytorch: pytorch.map(|allocator| HeldByPytorch::of(allocator, process)),
+            allocator: allocator.map(|allocator| HeldByAllocator::of(allocator, process)),
         }
     }
 }
 
-impl HeldByPytorch {
+impl HeldByAllocator {
     fn of(allocator: &Allocator, process: &Process) -> Self {
         let (sites, other_sites) = largest(&allocator.blocks.sites, |live| live.gpu);
         Self {
+            framework: allocator.framework(),
             device: allocator.device,
             allocated_bytes: allocator.allocated_bytes,
             reserved_bytes: allocator.reserved_bytes,

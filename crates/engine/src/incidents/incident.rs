@@ -122,7 +122,7 @@ pub struct IncidentRow {
 impl Incident {
     /// Device index as CUDA numbers it in the process, if known.
     pub fn device(&self) -> Option<u16> {
-        let reported = self.given_up.as_ref().map(|given_up| given_up.device);
+        let reported = self.given_up.as_ref().and_then(|given_up| given_up.device);
         let single = self.identity.single_gpu.then_some(0);
         match self.asked.at_host {
             true => None,

@@ -115,7 +115,7 @@ impl Scene {
             bytes,
             allocated_bytes: 100,
             reserved_bytes: 200,
-            device: 0,
+            device: Some(0),
             stack: 0,
         }));
     }

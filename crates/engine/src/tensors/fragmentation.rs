@@ -11,7 +11,7 @@ use super::Allocator;
 use crate::allocation::{Allocation, key};
 use crate::process::Process;
 use crate::totals::Total;
-use gpuprobe_cuda::{AddressSpace, MemoryKind};
+use gpuprobe_cuda::{AddressSpace, Framework, MemoryKind};
 
 /// Largest request that PyTorch serves from small segments of [`SMALL_SEGMENT`] bytes; a larger one
 /// takes a large segment. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
@@ -126,7 +126,7 @@ impl Allocator {
         blocks.sort_unstable_by_key(|block| block.address);
         let mut segments = self.segments(process);
         let mut found = Fragmentation {
-            has_small: self.is_pytorch(),
+            has_small: self.framework() == Some(Framework::PyTorch),
             ..Fragmentation::default()
         };
         let mut rest = &blocks[..];
@@ -143,9 +143,9 @@ impl Allocator {
         found
     }
 
-    /// Whether the allocator is PyTorch's.
-    pub fn is_pytorch(&self) -> bool {
-        gpuprobe_cuda::function(self.row).is_some_and(|row| row.device.is_there())
+    /// The framework that it belongs to.
+    pub fn framework(&self) -> Option<Framework> {
+        gpuprobe_cuda::function(self.row)?.framework
     }
 
     /// Segments of the allocator, by address.

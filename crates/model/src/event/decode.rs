@@ -90,7 +90,7 @@ impl From<&RawTensor> for OutOfMemory {
             bytes: raw.bytes.unsigned_abs(),
             allocated_bytes: raw.allocated,
             reserved_bytes: raw.held,
-            device: raw.device,
+            device: (raw.device != ANY_DEVICE).then_some(raw.device),
             stack: raw.stack,
         }
     }

@@ -226,7 +226,7 @@ fn tensors_and_their_requests_are_decoded() {
     let Event::OutOfMemory(failed) = decode(raw.as_bytes()).unwrap() else {
         panic!("not an error");
     };
-    assert_eq!((failed.pid, failed.bytes, failed.device), (7, 512, 3));
+    assert_eq!((failed.pid, failed.bytes, failed.device), (7, 512, Some(3)));
     assert_eq!((failed.allocated_bytes, failed.reserved_bytes), (10, 20));
     raw.row = row_of(Op::is_memory);
     assert_eq!(decode(raw.as_bytes()), None);

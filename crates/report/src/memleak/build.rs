@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashSet};
 use super::sites::{Holder, SiteGroups, site_reports};
 use super::threads::thread_reports;
 use super::{
-    DeviceReport, GpuShare, LiveByKind, Memleak, NvmlUsage, PoolReport, ProcessReport, handles,
-    pytorch,
+    DeviceReport, GpuShare, LiveByKind, Memleak, NvmlUsage, PoolReport, ProcessReport, allocator,
+    handles,
 };
-use crate::owners::{self, OwnerReport, TENSORFLOW, UNKNOWN};
+use crate::owners::{self, OwnerReport, UNKNOWN};
 use crate::words::Who;
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
@@ -217,17 +217,17 @@ fn add_details(
     report.outside = outside.as_ref().and_then(verdict::judge_outside);
     report.imported_from = imported.map(|(of, sum)| (who(&of), sum)).collect();
     report.threads = thread_reports(process, &groups, options, sources);
-    for allocator in process.tensors.iter() {
-        let reports = match allocator.is_pytorch() {
-            true => &mut report.pytorch,
-            false => &mut report.tensorflow,
-        };
-        reports.push(pytorch::report(process, allocator, options, sources));
-    }
-    // Its tensors are traced.
-    let is_traced = !report.tensorflow.is_empty();
-    let pools = &mut report.framework_pools;
-    pools.retain(|name| !is_traced || *name != TENSORFLOW);
+    let allocators = process.tensors.iter();
+    let reports = allocators.filter_map(|one| allocator::report(process, one, options, sources));
+    report.allocators = reports.collect();
+    // Their blocks are traced.
+    let is_traced = |name: &&str| {
+        report
+            .allocators
+            .iter()
+            .any(|one| owners::is_pool_of(name, one.framework))
+    };
+    report.framework_pools.retain(|name| !is_traced(name));
 }
 
 /// How long the process was traced, nanoseconds.

@@ -1,8 +1,8 @@
 //! Report of live memory by process, thread, call site and device.
 
+mod allocator;
 mod build;
 mod handles;
-mod pytorch;
 mod sites;
 mod threads;
 
@@ -12,15 +12,15 @@ use serde::{Serialize, Serializer};
 use super::owners::OwnerReport;
 use super::words::Who;
 use super::{Options, as_map, clock_micros};
-use gpuprobe_cuda::MemoryKind;
+use gpuprobe_cuda::{Framework, MemoryKind};
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::{GpuMemory, GpuUsage};
 
+pub use allocator::AllocatorReport;
 pub use build::build;
 pub use handles::HandleReport;
-pub use pytorch::PytorchReport;
 pub(crate) use sites::{Holder, judge_largest};
 pub use sites::{Omitted, Peak, SiteGroups, SiteReport, shown, side, stack_of};
 pub use threads::{AllocationReport, ThreadReport};
@@ -205,18 +205,21 @@ pub struct ProcessReport {
     /// Live allocations excluded by the age and size filters.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
     pub filtered: Option<Omitted>,
-    /// PyTorch's tensors within this memory, by device.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pytorch: Vec<PytorchReport>,
-    /// TensorFlow's tensors, by device; it reports no sums, so these are of the blocks seen.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tensorflow: Vec<PytorchReport>,
+    /// Blocks of frameworks' allocators within this memory, by framework and device.
+    #[serde(flatten, serialize_with = "allocator::by_framework")]
+    pub allocators: Vec<AllocatorReport>,
     /// Frameworks with pools of their own among the call sites, whose tensors are not traced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub framework_pools: Vec<&'static str>,
 }
 
 impl ProcessReport {
+    /// PyTorch's allocators, by device.
+    pub fn pytorch(&self) -> impl Iterator<Item = &AllocatorReport> {
+        let all = self.allocators.iter();
+        all.filter(|one| one.framework == Framework::PyTorch)
+    }
+
     /// The call site that holds most.
     pub fn largest_site(&self) -> Option<&SiteReport> {
         self.listed().iter().max_by_key(|site| site.live.gpu.bytes)

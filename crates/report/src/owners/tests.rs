@@ -115,7 +115,7 @@ fn binaries_identify_frameworks() {
         ),
         (
             "/v/tensorflow/libtensorflow_cc.so.2",
-            Some((TENSORFLOW, None)),
+            Some(("TensorFlow", None)),
         ),
         ("/v/librmm.so", Some(("RMM", None))),
         ("/srv/xla_cuda_plugin/app", None),

@@ -86,7 +86,7 @@ const POOLS: &[Column] = &[
 
 /// The call sites of a process, and those of its tensors with their device.
 fn all_sites(process: &ProcessReport) -> impl Iterator<Item = (Option<u16>, &SiteReport)> {
-    let pools = process.pytorch.iter().chain(&process.tensorflow);
+    let pools = process.allocators.iter();
     let tensors = pools.flat_map(|pool| {
         let sites = pool.sites.iter().flatten();
         sites.map(|site| (Some(pool.device), site))
@@ -97,13 +97,13 @@ fn all_sites(process: &ProcessReport) -> impl Iterator<Item = (Option<u16>, &Sit
 
 fn sites(process: &ProcessReport, are_of_tensors: bool) -> Table {
     let sites = all_sites(process).filter(|(device, _)| device.is_some() == are_of_tensors);
-    let mut pools = process.pytorch.iter().chain(&process.tensorflow);
+    let mut pools = process.allocators.iter();
     let rows = sites.map(|(device, site)| site_row(process.who.pid, device, site));
     Table {
         columns: SITES,
         rows: rows.collect(),
         nothing: match (are_of_tensors, process.has_details) {
-            (true, _) => "no tensors of PyTorch or TensorFlow",
+            (true, _) => "no tensors of PyTorch, TensorFlow or XLA",
             (false, true) => "no memory is held",
             (false, false) => "call sites are in the next report",
         },

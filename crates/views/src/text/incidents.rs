@@ -46,17 +46,18 @@ pub fn lines(incident: &IncidentReport) -> Vec<String> {
     }
     say(held(incident));
     let (mut name, mut sites, mut omitted) = ("", &incident.sites, incident.omitted);
-    if let Some(pytorch) = &incident.pytorch {
-        let (allocated, reserved) = (pytorch.allocated_bytes, pytorch.reserved_bytes);
+    if let Some(pool) = &incident.allocator {
+        let (allocated, reserved) = (pool.allocated_bytes, pool.reserved_bytes);
         let (held, of) = (size(allocated), size(reserved));
         let sum = format!("allocated {held} of {of} reserved");
-        say(format!("PyTorch cuda:{}: {sum}", pytorch.device));
-        if let Some(free) = pytorch.largest_free_bytes.filter(|_| pytorch.segments > 0) {
+        let of = format!("{} {}", pool.framework.name(), pool.framework.device());
+        say(format!("{of}:{}: {sum}", pool.device));
+        if let Some(free) = pool.largest_free_bytes.filter(|_| pool.segments > 0) {
             let (cached, free) = (size(reserved.saturating_sub(allocated)), size(free));
             say(format!("  {cached} cached: largest free block {free}"));
         }
-        if !pytorch.sites.is_empty() {
-            (name, sites, omitted) = ("T", &pytorch.sites, pytorch.omitted);
+        if !pool.sites.is_empty() {
+            (name, sites, omitted) = ("T", &pool.sites, pool.omitted);
         }
     }
     for site in sites {

@@ -1,13 +1,13 @@
 //! Call sites and tensors of a process, for people.
 
-use gpuprobe_cuda::MemoryKind;
+use gpuprobe_cuda::{Framework, MemoryKind};
 use gpuprobe_model::text::size;
 
 use super::memory::write_allocations;
 use super::page::{Page, commas};
 use super::stacks::{LISTING, lines};
 use crate::tables::memory::SiteRow;
-use gpuprobe_report::memleak::{Omitted, ProcessReport, PytorchReport, SiteReport};
+use gpuprobe_report::memleak::{AllocatorReport, Omitted, ProcessReport, SiteReport};
 use gpuprobe_report::verdict::Judgement;
 use gpuprobe_report::words::{amount, percent, plural};
 use gpuprobe_report::{SiteNumber, View};
@@ -44,7 +44,7 @@ impl<'a> SiteList<'a> {
 
     fn of_tensors(
         process: &'a ProcessReport,
-        tensors: &'a PytorchReport,
+        tensors: &'a AllocatorReport,
         view: &'a View,
     ) -> Option<Self> {
         Some(Self {
@@ -142,8 +142,10 @@ pub fn to_text(
         write_allocations(process, Some(number), &mut page);
         return page.text;
     };
-    let pools = process.pytorch.iter().chain(&process.tensorflow);
-    let mut pools = pools.filter(|pool| pool.device == device);
+    let mut pools = process
+        .allocators
+        .iter()
+        .filter(|pool| pool.device == device);
     if let Some(list) = pools.find_map(|pool| SiteList::of_tensors(process, pool, view)) {
         list.write_one(number, &mut page);
     }
@@ -152,10 +154,8 @@ pub fn to_text(
 
 /// Writes what each device's allocator has handed out, and `top` call sites of each; nothing if there is none.
 pub(super) fn write_tensors(process: &ProcessReport, view: &View, top: usize, page: &mut Page) {
-    let pytorch = process.pytorch.iter().map(|one| ("PyTorch cuda", one));
-    let tensorflow = process.tensorflow.iter();
-    for (name, tensors) in pytorch.chain(tensorflow.map(|one| ("TensorFlow GPU", one))) {
-        write_sums(name, tensors, page);
+    for tensors in &process.allocators {
+        write_sums(tensors, page);
         let Some(list) = SiteList::of_tensors(process, tensors, view) else {
             continue;
         };
@@ -171,7 +171,7 @@ pub(super) fn write_tensors(process: &ProcessReport, view: &View, top: usize, pa
 }
 
 /// Writes the memory handed out, and how it lies in the memory reserved from CUDA.
-fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page) {
+fn write_sums(tensors: &AllocatorReport, page: &mut Page) {
     let (allocated, reserved) = (tensors.allocated_bytes, tensors.reserved_bytes);
     let share = match reserved {
         0 => String::new(),
@@ -182,12 +182,15 @@ fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page) {
         "allocated {allocated} of {} reserved{share}",
         size(reserved)
     );
-    let name = format!("{name}:{}", tensors.device);
+    let AllocatorReport {
+        framework, device, ..
+    } = tensors;
+    let name = format!("{} {}:{device}", framework.name(), framework.device());
     page.hanging(&format!("{name:INDENT$}"), &format!("{sum}, in {segments}"));
     let cached = tensors.cached_bytes() * u64::from(tensors.segments > 0);
     let largest = size(tensors.largest_free_bytes);
     let largest = format!("cached: largest free block {largest}");
-    let is_pytorch = name.starts_with("PyTorch");
+    let is_pytorch = *framework == Framework::PyTorch;
     let empty_cache = tensors.empty_cache_bytes * u64::from(cached > 0 && is_pytorch);
     let parts = [
         (cached, &*largest),
@@ -205,7 +208,7 @@ fn write_sums(name: &str, tensors: &PytorchReport, page: &mut Page) {
 }
 
 /// `held by segments with less than 5 % in use (pinned by 3 tensors at T7, T12)`.
-fn pinned(tensors: &PytorchReport) -> String {
+fn pinned(tensors: &AllocatorReport) -> String {
     let by = plural(tensors.pinned_by_tensors, "tensor");
     let sites = tensors.pinned_by_sites.iter();
     let sites = commas(sites.map(|id| format!("T{id}")));

@@ -70,16 +70,6 @@ fn root_children_beyond_a_full_map_are_counted() {
     assert_eq!(losses(&report), [("children".to_owned(), lost)].into());
 }
 
-#[test]
-fn root_stacks_beyond_a_full_map_are_counted_and_their_calls_are_kept() {
-    const THREADS: u64 = 60;
-    let report = alive("threads", THREADS, "walks", ROOM);
-    assert_eq!(report.totals().alloc_calls, 2 * THREADS * 5);
-    let lost = losses(&report);
-    assert_eq!(lost.keys().collect::<Vec<_>>(), ["stacks"]);
-    assert_eq!(lost["stacks"], 2 * (THREADS - ROOM) * 5);
-}
-
 /// Live bytes at the call sites of the only process, by function.
 fn sites(report: &Report, pid: u32) -> BTreeMap<Vec<String>, u64> {
     let name = |frame: &Value| frame["function"].as_str().unwrap().to_owned();

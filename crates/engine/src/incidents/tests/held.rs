@@ -96,7 +96,7 @@ fn requests_for_host_memory_have_no_device() {
             incident.asked.at_host,
             incident.device(),
             bytes,
-            held.pytorch.is_some(),
+            held.allocator.is_some(),
         )
     });
     let host = (true, None, vec![100], false);
@@ -125,7 +125,7 @@ fn the_allocator_of_the_device_is_told() {
             ..call
         }));
         let incident = scene.ledger.incidents.get(1).unwrap();
-        let told = incident.held.pytorch.as_ref();
+        let told = incident.held.allocator.as_ref();
         assert_eq!(told.is_some(), is_told, "{device:?}");
         if let Some(told) = told {
             assert_eq!(

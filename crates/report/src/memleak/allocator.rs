@@ -1,18 +1,22 @@
-//! Report of the state of PyTorch's allocator on a device.
+//! Report of the state of a framework's allocator on a device.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::sites::{Holder, SiteGroups, site_reports};
 use super::{Omitted, SiteReport};
 use crate::owners::Owners;
 use crate::{Options, ReportSources};
+use gpuprobe_cuda::Framework;
 use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_engine::{Allocator, Process};
 
-/// State of PyTorch's allocator on one device of a process. Its memory lies within memory that the
-/// process has from CUDA, where it is counted.
+/// State of a framework's allocator on one device of a process. Its memory lies within memory that the
+/// process has from CUDA, where it is counted. Those that report no sums have those of the blocks seen.
 #[derive(Clone, Debug, Serialize)]
-pub struct PytorchReport {
+pub struct AllocatorReport {
+    /// Whose it is: the key in JSON.
+    #[serde(skip)]
+    pub framework: Framework,
     /// Device index as the process numbers it: `cuda:0` is 0.
     pub device: u16,
     /// Index on the host, as `nvidia-smi` shows it, if known.
@@ -76,11 +80,20 @@ pub struct PytorchReport {
     pub filtered: Option<Omitted>,
 }
 
-impl PytorchReport {
+impl AllocatorReport {
     /// Bytes reserved from CUDA and not allocated.
     pub fn cached_bytes(&self) -> u64 {
         self.reserved_bytes.saturating_sub(self.allocated_bytes)
     }
+}
+
+/// Lists of reports under the names of their frameworks: `"pytorch": [...], "xla": [...]`.
+pub(super) fn by_framework<S: Serializer>(
+    all: &[AllocatorReport],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let lists = all.chunk_by(|a, b| a.framework == b.framework);
+    serializer.collect_map(lists.map(|list| (list[0].framework.key(), list)))
 }
 
 /// The report of an allocator of `process`.
@@ -89,7 +102,7 @@ pub(super) fn report(
     allocator: &Allocator,
     options: &Options,
     sources: ReportSources<'_>,
-) -> PytorchReport {
+) -> Option<AllocatorReport> {
     // Its calls are not those of CUDA.
     let sources = ReportSources {
         trace: None,
@@ -111,7 +124,8 @@ pub(super) fn report(
             pinned_by_sites.push(id);
         }
     }
-    PytorchReport {
+    Some(AllocatorReport {
+        framework: allocator.framework()?,
         device: allocator.device,
         physical_index: process.identity.device(allocator.device).physical_index,
         allocated_bytes: allocator.allocated_bytes,
@@ -140,7 +154,7 @@ pub(super) fn report(
         freed,
         omitted,
         filtered,
-    }
+    })
 }
 
 /// Verdict on the memory that allocators take for their pools, over all sites.
