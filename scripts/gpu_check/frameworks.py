@@ -167,17 +167,27 @@ def check_jax_late(bench):
 
 
 def check_jax_memory(bench):
-    """XLA reports the bytes that its pool took from the driver, or only those in use."""
+    """Chunks of XLA's allocator add up to its own numbers, and are at the lines that made the arrays."""
     if bench.is_missing("jax"):
         return
     command = bench.script("jax_program.py", "init", "wait", "take", "wait", "drop", "wait")
-    for after, report, _ in bench.waits(command, env=bench.environment()):
+    waits = bench.waits(command, env=bench.environment())
+    for (after, report, _), arrays in zip(waits, (0, 63 << 20, 42 << 20)):
         stats = after["stats"]
         held = kind_bytes(report, after["pid"], *POOLED)
         pool = stats.get("pool_bytes")
         least = stats.get("bytes_in_use", 0) if pool is None else pool
         bench.equal(f"{held} B are at least the {least} B of its allocator", True, held >= least)
-        bench.figure(bench.label, f"held {held}, its own: {stats}")
+        process = next(one for one in report["memleak"]["processes"] if one["pid"] == after["pid"])
+        own = [(stats.get("bytes_in_use"), stats.get("peak_bytes_in_use"))]
+        chunks = process.get("xla", [])
+        bench.equal(
+            "chunks, and their peak", own, [(one["allocated_bytes"], one["peak_allocated_bytes"]) for one in chunks]
+        )
+        sites = [(site["live_bytes"], site["label"]) for one in chunks for site in one.get("sites", [])]
+        made = sum(size for size, label in sites if "made" in label)
+        bench.figure(bench.label, f"held {held}, its own: {stats}; {made} at made(), of {sites[:5]}")
+        bench.equal("arrays at the line of made()", arrays, made)
     show_kinds(bench, report, after["pid"])
 
 
