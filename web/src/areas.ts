@@ -1,11 +1,11 @@
 import type uPlot from 'uplot';
-import { type Areas, REST, areasOf, highestBin } from './bins';
+import { type Areas, type Figures, REST, addFigures, areasOf, highestBin, leftWord } from './bins';
 import { TimeChart, step } from './chart';
 import type { Held, Memory, Path } from './document';
 import { choice, fill, h, swatch } from './dom';
 import { moment, size } from './format';
 import { COLORS, area, css } from './theme';
-import type { View } from './view';
+import { type View, distinct } from './view';
 
 interface AreaOptions {
     name: string;
@@ -64,50 +64,52 @@ export function areaChart(view: View, held: Held, options: AreaOptions): HTMLEle
     const flat = reserved.length > 0 ? [0, ...reserved.flatMap((bytes) => [bytes, bytes])] : [];
     const ways = by.map(([, labelOf]) => areasOf(held, view.edges, labelOf, COLORS));
     const colors = by.map(([way], at) => colorsOf(view, `${name} ${way}`, ways[at]!.labels));
-    let way = Math.max(
-        0,
-        ways.findIndex(({ labels }) => labels.length > 1),
-    );
+    let way = ways.findIndex(({ labels }) => labels.length > 1);
+    if (way < 0) way = 0;
     const legend = h('table', { class: 'legend', 'data-table': name });
     const top = (): number => highestBin(held, view.from, view.to);
     const draw = (hovered: number | null): void => {
         const { labels, values, times_ns } = ways[way]!;
-        // After the first point, each bin has one at its highest total and one at its end.
-        const at = [hovered, 1 + 2 * top(), 2 * view.to];
-        const heads = [
-            `By ${by[way]![0]}`,
-            hovered === null ? '' : moment(times_ns[hovered]!, view.span),
-            'Peak',
-            'End',
-        ];
+        const [title, labelOf] = by[way]!;
+        const total = view.sumsOf(held);
+        const time = hovered === null ? '' : moment(times_ns[hovered]!, view.span);
+        const heads = [`By ${title}`, time, 'Peak', leftWord(total)];
         const row = (label: string, fill: string, figures: (number | null)[]): HTMLElement => {
             const keys = ['now', 'peak', 'end'];
             const cells = figures.map((bytes, index) =>
                 h('td', { 'data-key': keys[index]!, 'data-value': bytes }, bytes === null ? '' : size(bytes)),
             );
-            return h(
-                'tr',
-                { 'data-id': label },
-                h('th', { scope: 'row', title: label }, swatch(fill, label)),
-                ...cells,
-            );
+            const [name, rest] = distinct(label, labels);
+            const key = h('th', { scope: 'row' }, swatch(fill, name, label), rest && h('small', {}, rest));
+            return h('tr', { 'data-id': label }, key, ...cells);
         };
-        const figures = (points: number[]): (number | null)[] =>
-            at.map((one) => (one === null ? null : points[one]!));
-        const total = times_ns.map((_, one) => values.reduce((sum, points) => sum + points[one]!, 0));
-        const areas = labels.map((label, index) =>
-            row(label, area(colors[way]!.get(label)!), figures(values[index]!)),
-        );
+        const sums = (label: string, fill: string, areas: number[][], { peak, never_freed }: Figures) => {
+            const now = areas.reduce((sum, points) => sum + points[hovered ?? 0]!, 0);
+            return row(label, fill, [hovered === null ? null : now, peak[0], never_freed[0]]);
+        };
+        const named = held.paths.map((path) => {
+            const label = labelOf(path);
+            return label === null || labels.includes(label) ? label : REST;
+        });
+        const areas = labels.map((label, index) => {
+            const own = view.figuresOf(held).filter((_, at) => named[at] === label);
+            return sums(label, area(colors[way]!.get(label)!), [values[index]!], addFigures(own));
+        });
         const lines = overlay.map(({ label, points }, index) => {
             const bytes = points.map(([, bytes]) => bytes);
             const highest = bytes.reduce((most, one) => Math.max(most, one), 0);
             return row(label, `var(--overlay-${index % 4})`, [null, highest, bytes.at(-1) ?? null]);
         });
-        if (flat.length > 0) lines.unshift(row('reserved', 'var(--ink)', figures(flat)));
+        if (flat.length > 0) {
+            // After the first point, each bin has one at its highest total and one at its end.
+            const at = [hovered, 1 + 2 * top(), 2 * view.to];
+            const figures = at.map((one) => (one === null ? null : flat[one]!));
+            lines.unshift(row('reserved', 'var(--ink)', figures));
+        }
         fill(
             legend,
             h('thead', {}, h('tr', {}, ...heads.map((text) => h('th', { scope: 'col' }, text)))),
-            h('tbody', {}, ...areas.reverse(), row('total', 'transparent', figures(total)), ...lines),
+            h('tbody', {}, ...areas.reverse(), sums('total', 'transparent', values, total), ...lines),
         );
     };
     const [series, data] = stacked(ways[way]!, colors[way]!, flat);

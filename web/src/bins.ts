@@ -54,6 +54,10 @@ export function addFigures(all: Figures[]): Figures {
     return Object.fromEntries(MEASURES.map((name) => [name, sum(name)])) as Figures;
 }
 
+/** What is not freed at the end of the range, in words: of processes that ended, nothing is live. */
+export const leftWord = ({ live, never_freed }: Figures): string =>
+    live[0] === never_freed[0] ? 'Still held' : 'Never freed';
+
 /** Memory over time by label, with two points a bin: its highest total and its end. A value holds until the next. */
 export interface Areas {
     labels: string[];
@@ -61,7 +65,7 @@ export interface Areas {
     values: number[][];
 }
 
-export const REST = 'elsewhere';
+export const REST = 'all others';
 
 /** Areas of the `most` labels that have most at the peak, and one of the rest. */
 export function areasOf(
@@ -98,6 +102,9 @@ export function areasOf(
     });
     lines.sort((a, b) => b.rank - a.rank);
     const rest = lines.splice(most);
+    // As in pictures of `gpuprobe plot`: the largest first.
+    const largest = (points: number[]): number => points.reduce((top, bytes) => Math.max(top, bytes), 0);
+    lines.sort((a, b) => largest(b.points) - largest(a.points));
     if (rest.length > 0) {
         const points = rest[0]!.points.map((_, at) => rest.reduce((sum, one) => sum + one.points[at]!, 0));
         lines.push({ label: REST, points, rank: 0 });

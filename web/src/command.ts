@@ -23,7 +23,7 @@ export class Command {
     readonly element = h(
         'p',
         { class: 'command' },
-        'same figures ',
+        'in a terminal',
         this.code,
         h(
             'button',

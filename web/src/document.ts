@@ -33,11 +33,12 @@ export interface FileProcess {
     pid: number;
     comm: string | null;
     run_ns: number;
-    peak_bytes: number;
-    never_freed_bytes: number;
-    launches: number;
-    copies: number;
-    copied_bytes: number;
+    /** As those below, null if that was not recorded. */
+    peak_bytes: number | null;
+    never_freed_bytes: number | null;
+    launches: number | null;
+    copies: number | null;
+    copied_bytes: number | null;
 }
 
 export interface Verdict {

@@ -68,9 +68,9 @@ export const note = (...content: Child[]): HTMLParagraphElement => h('p', { clas
 export const named = (name: string, below: string, full = name): Node =>
     h('span', { class: 'name', title: full }, name, below ? h('small', {}, below) : null);
 
-/** A key to a colour of a chart. */
-export function swatch(color: string, text: string): HTMLElement {
+/** A key to a colour of a chart; `full` is what it stands for. */
+export function swatch(color: string, text: string, full = text): HTMLElement {
     const box = h('span', { class: 'swatch', 'aria-hidden': 'true' });
     box.style.background = color;
-    return h('span', { class: 'key' }, box, text);
+    return h('span', { class: 'key', title: full }, box, text);
 }

@@ -9,13 +9,11 @@ import { tensors } from './sections/tensors';
 import { timeline } from './sections/timeline';
 import { verdicts } from './sections/verdicts';
 import { work } from './sections/work';
-import { type Scale, View } from './view';
+import { type Scale, View, leaks } from './view';
 
 type Builder = (view: View) => HTMLElement | null;
-const WHOLE: [string, Builder][] = [
-    ['Overview', overview],
-    ['Verdicts', verdicts],
-];
+const OVERVIEW: [string, Builder] = ['Overview', overview];
+const VERDICTS: [string, Builder] = ['Verdicts', verdicts];
 /** Sections that the range filters. */
 const FILTERED: [string, Builder][] = [
     ['Memory over time', timeline],
@@ -58,9 +56,7 @@ function scaleOf(runs: Run[]): Scale {
 function section(title: string, parts: (HTMLElement | null)[]): HTMLElement | null {
     if (parts.every((part) => part === null)) return null;
     const id = uniqueId('section');
-    const cells = parts.map((part) =>
-        h('div', { class: 'cell' }, part ?? note('nothing of this in the run')),
-    );
+    const cells = parts.map((part) => h('div', { class: 'cell' }, part ?? note('none in this run')));
     return h(
         'section',
         { 'aria-labelledby': id },
@@ -80,7 +76,7 @@ function render(found: ReportDocument, page: HTMLElement): void {
     const bars = views.map(rangeBar).filter((bar) => bar !== null);
     const parts = [
         grown && section('Growth from before to after', [grown]),
-        ...build(WHOLE),
+        ...build(views.some(leaks) ? [VERDICTS, OVERVIEW] : [OVERVIEW, VERDICTS]),
         bars.length > 0 && h('div', { class: 'ranges runs' }, ...bars),
         ...build(FILTERED),
     ].filter((part) => part instanceof HTMLElement);

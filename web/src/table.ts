@@ -17,9 +17,11 @@ export interface Column<T> {
     count?: (row: T) => number;
     /** Whether the last line has its sum, of the rows that count. */
     total?: (row: T) => boolean;
+    /** Shown in place of no value. */
+    none?: string;
 }
 
-type More<T> = Partial<Pick<Column<T>, 'hint' | 'count' | 'total'>>;
+type More<T> = Partial<Pick<Column<T>, 'hint' | 'count' | 'total' | 'none'>>;
 
 export const text = <T>(
     key: string,
@@ -137,7 +139,8 @@ export class Table<T> {
         const key = id(row);
         const cells = columns.map((column, index) => {
             const value = column.value(row);
-            const content = value === null ? '' : column.show(value as never, row);
+            const none = column.none && h('small', {}, column.none);
+            const content = value === null ? none : column.show(value as never, row);
             return h(
                 index === 0 ? 'th' : 'td',
                 {

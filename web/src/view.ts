@@ -1,4 +1,4 @@
-import { type Figures, figuresOf } from './bins';
+import { type Figures, addFigures, figuresOf } from './bins';
 import type { Frame, Held, Path, Run } from './document';
 
 /** Extents that two runs share so that their charts can be compared. */
@@ -46,6 +46,11 @@ export class View {
         return this.figures.get(held)!;
     }
 
+    /** The sums of GPU memory in the range. */
+    sumsOf(held: Held): Figures {
+        return addFigures(this.figuresOf(held).filter((_, at) => !held.paths[at]!.host));
+    }
+
     /** Calls `listener` now and whenever the range changes. */
     on(listener: () => void): void {
         this.listeners.push(listener);
@@ -81,6 +86,10 @@ export class View {
     }
 }
 
+/** Whether anything was found that is to be seen first. */
+export const leaks = ({ run }: View): boolean =>
+    run.explain?.verdicts.some(({ grade }) => grade === 'LEAK') ?? false;
+
 const base = (path: string): string => path.slice(path.lastIndexOf('/') + 1);
 
 /** The call site of a path: `#` or, of tensors, `T` with its number, or what stands for many. */
@@ -93,6 +102,24 @@ export const labelOf = ({ sites }: Held, { pid, site, function: api }: Path): st
 
 export const fullLabel = (held: Held, path: Path): string =>
     path.site === null ? path.function : `${siteOf(path)} ${labelOf(held, path)}`;
+
+/** A label as its innermost lines that `all` others lack, which tell it from these, and where in its path they are. */
+export function distinct(label: string, all: string[]): [string, string] {
+    const path = (one: string): string => one.replace(/^[#T]\d+ /, '');
+    const inside = (part: string): string => ` > ${part} > `;
+    const own = path(label);
+    const others = all.map(path).filter((one) => one !== own);
+    const parts = others.length > 0 ? own.split(' > ') : [];
+    for (let length = 1; length < parts.length; length += 1) {
+        for (let at = parts.length - length; at >= 0; at -= 1) {
+            const part = parts.slice(at, at + length).join(' > ');
+            if (part === '...' || others.some((one) => inside(one).includes(inside(part)))) continue;
+            parts.splice(at, length, '…');
+            return [label.slice(0, -own.length) + part, parts.join(' > ')];
+        }
+    }
+    return [label, ''];
+}
 
 /** A frame in one line: `train.py:58 step` of Python, else `function (module)`. */
 export function frameText([name, file, line, module, python]: Frame): string {

@@ -190,3 +190,79 @@ test('two runs are side by side, to the same scale, with the growth on top', asy
     assert.deepEqual(seen, { requests: [], violations: [], dialogs: [], errors: [] });
     await close();
 });
+
+test('a legend names call sites by the frames that differ, and has the whole at the mouse', async () => {
+    const outer = 'train.py:88 <module> > train.py:70 main';
+    const labels = [
+        `${outer} > model.py:40 step > pool.py:13 alloc`,
+        `${outer} > model.py:41 step > pool.py:13 alloc`,
+        `${outer} > model.py:41 step > pool.py:19 grow`,
+        'cudaMalloc',
+    ];
+    const named = makeRun({ seed: 8, paths: 8 });
+    for (const [at, key] of Object.keys(named.memory.sites).entries())
+        named.memory.sites[key] = labels[at % labels.length];
+    const { page, close } = await pages.show(makeDocument(named));
+    await page.getByLabel('Grouped by').selectOption('call site');
+    const keys = await page
+        .locator('table[data-table="memory"] tbody th')
+        .evaluateAll((all) =>
+            all.map((one) => [
+                one.firstChild.textContent,
+                one.querySelector('small')?.textContent,
+                one.firstChild.title,
+            ]),
+        );
+    const ids = ['#1', '#4', '#7', '#10'];
+    const wanted = [
+        ['model.py:40 step', `${outer} > … > pool.py:13 alloc`],
+        ['model.py:41 step > pool.py:13 alloc', `${outer} > …`],
+        ['pool.py:19 grow', `${outer} > model.py:41 step > …`],
+        ['cudaMalloc', undefined],
+    ].map(([own, rest], at) => [`${ids[at]} ${own}`, rest, `${ids[at]} ${labels[at]}`]);
+    for (const [own, rest, title] of wanted)
+        assert.deepEqual(
+            keys.find((one) => one[2] === title),
+            [own, rest, title],
+        );
+    await close();
+});
+
+test('what was not recorded is no 0', async () => {
+    const unknown = { ...run.processes[0], launches: 0, copies: null, copied_bytes: null };
+    const { page, close } = await pages.show(makeDocument({ ...run, processes: [unknown] }));
+    const cell = (key) => page.locator(`table[data-table="processes"] td[data-key="${key}"]`);
+    const shown = await Promise.all(
+        ['launches', 'copies', 'copied_bytes'].map((key) => cell(key).textContent()),
+    );
+    assert.deepEqual(shown, ['0', 'not recorded', 'not recorded']);
+    await close();
+});
+
+test('leaks come first, and without any what is held, or was before the processes ended', async () => {
+    const one = (grade, freed, held) => {
+        const other = makeRun({ seed: 8, paths: 1, pids: [4711] });
+        other.memory.paths[0].changes = [3, 4096, 4, freed, 1, held, held / 1024, 4096, 4];
+        other.memory.bins = other.memory.bins.map(([ns], bin) => [ns, bin === 3 ? 4096 : 0]);
+        other.explain.verdicts = other.explain.verdicts.filter((verdict) => verdict.grade === grade);
+        return makeDocument({ ...other, tensors: [] });
+    };
+    for (const [run, first, measure, word] of [
+        [one('LEAK', 1024, 0), 'Verdicts', 'live', 'Still held'],
+        [one('LEAK', 4032, 64), 'Verdicts', 'never_freed', 'Never freed'],
+        [one('ok', 1024, 0), 'Overview', 'live', 'Still held'],
+        [one('ok', 1024, 3072), 'Overview', 'never_freed', 'Never freed'],
+        [one('ok', 4032, 64), 'Overview', 'peak', 'Never freed'],
+    ]) {
+        const { page, close } = await pages.show(run);
+        const legend = await page.locator('table[data-table="memory"] thead th').allTextContents();
+        const shown = [
+            await page.locator('h2').first().textContent(),
+            await page.getByLabel('Memory', { exact: true }).inputValue(),
+            await page.locator('.tiles dt').first().textContent(),
+            legend.at(-1),
+        ];
+        assert.deepEqual(shown, [first, measure, word, word]);
+        await close();
+    }
+});

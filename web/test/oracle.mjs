@@ -117,17 +117,23 @@ export function flat(changes, width, from, to) {
     return sums;
 }
 
-/** Live bytes by label at the highest total of a bin, and at its end. */
-export function areas(held, bin, labelOf) {
+/** Sums by label of what `bytesOf` each path is. */
+function byLabel(held, labelOf, bytesOf) {
     const sums = {};
     for (const path of held.paths) {
         const label = labelOf(path);
-        if (label === null) continue;
-        const [peak, end] = (sums[label] ??= [0, 0]);
-        const [before, after] = [flat(path.changes, 9, 0, bin), flat(path.changes, 9, 0, bin + 1)];
-        const live = ([made, , freed, , held]) => made - freed - held;
-        const top = flat(path.changes, 9, bin, bin + 1)[6];
-        sums[label] = [peak + live(before) + top, end + live(after)];
+        if (label !== null) sums[label] = (sums[label] ?? 0) + bytesOf(path);
     }
     return sums;
 }
+
+/** Live bytes by label at the highest total of a bin. */
+export const areas = (held, bin, labelOf) =>
+    byLabel(held, labelOf, ({ changes }) => {
+        const [made, , freed, , ended] = flat(changes, 9, 0, bin);
+        return made - freed - ended + flat(changes, 9, bin, bin + 1)[6];
+    });
+
+/** Bytes by label that are not freed at the end of the bins `from` up to `to`. */
+export const leftBy = (held, from, to, labelOf) =>
+    byLabel(held, labelOf, (path) => ofStack(held, path, from, to).never_freed[0]);

@@ -554,17 +554,18 @@ fn judged_sites(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport
     judged.collect()
 }
 
-/// The nearest line of the same file whose memory is freed.
+/// The nearest line of the same file whose memory is freed; of sites with a common helper, the lines that call it.
 fn neighbour<'a>(site: &SiteReport, all: impl Iterator<Item = &'a SiteReport>) -> Option<String> {
-    let (file, line) = label::line(&site.stack)?;
     let freed = all.filter_map(|other| {
         let found = other.judgement.as_ref()?;
-        let (other_file, other_line) = label::line(&other.stack)?;
-        let is_cache = found.verdict == Verdict::Cache && other_file == file;
-        let age_ns = found.usual_age_ns.filter(|_| is_cache)?;
-        Some((line.abs_diff(other_line), other_line, age_ns))
+        let age_ns = found
+            .usual_age_ns
+            .filter(|_| found.verdict == Verdict::Cache)?;
+        let mut lines = label::lines(&site.stack).zip(label::lines(&other.stack));
+        let ((file, line), other) = lines.find(|(own, other)| own != other)?;
+        (other.0 == file).then(|| (line.abs_diff(other.1), other.1, age_ns, file))
     });
-    let (_, line, age_ns) = freed.min()?;
+    let (_, line, age_ns, file) = freed.min()?;
     let (place, age) = (fold::place(file, Some(line)), seconds(age_ns));
     Some(format!("its neighbours at {place} are freed within {age}"))
 }
@@ -690,5 +691,52 @@ fn per_second(bytes: f64) -> String {
     match bytes < 1024.0 {
         true => format!("{}/h", size((bytes * 3600.0) as u64)),
         false => format!("{}/s", size(bytes as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_model::stack::{Frame, Language};
+
+    fn site(verdict: Verdict, lines: &[u32]) -> SiteReport {
+        let frame = |line: &u32| Frame {
+            file: Some("/srv/chat.py".into()),
+            line: Some(*line),
+            language: Language::Python,
+            ..Frame::default()
+        };
+        SiteReport {
+            stack: lines.iter().map(frame).collect(),
+            judgement: Some(Judgement {
+                verdict,
+                confidence: Confidence::Likely,
+                since_ns: 0,
+                span_ns: 0,
+                blocks: 1,
+                bytes: 1,
+                bytes_per_second: None,
+                frees: 9,
+                usual_age_ns: Some(16_000_000),
+                cycles: 0,
+                quiet_ns: 0,
+                has_ended: false,
+                teardown_ns: None,
+            }),
+            ..SiteReport::default()
+        }
+    }
+
+    #[test]
+    fn neighbours_through_one_helper_are_the_lines_that_call_it() {
+        let leak = site(Verdict::Growing, &[13, 23, 41]);
+        let cache = site(Verdict::Cache, &[13, 30, 24]);
+        let far = site(Verdict::Cache, &[99]);
+        let kept = site(Verdict::OneOff, &[13, 24]);
+        assert_eq!(
+            neighbour(&leak, [&leak, &kept, &far, &cache].into_iter()).as_deref(),
+            Some("its neighbours at chat.py:30 are freed within 16 ms")
+        );
+        assert_eq!(neighbour(&leak, [&leak, &kept].into_iter()), None);
     }
 }

@@ -93,10 +93,11 @@ pub fn shortened(label: &str) -> String {
         .join(" > ")
 }
 
-/// File and line in the label of a call stack, if it has both.
-pub(crate) fn line(frames: &[Frame]) -> Option<(&str, u32)> {
-    let frame = frames.get(user_frame(frames)?)?;
-    frame.file.as_deref().zip(frame.line)
+/// Files and lines in the label of a call stack, the innermost first.
+pub(crate) fn lines(frames: &[Frame]) -> impl Iterator<Item = (&str, u32)> {
+    let path = user_frame(frames).into_iter();
+    let path = path.flat_map(|index| callers_alike(frames, index));
+    path.filter_map(|frame| frame.file.as_deref().zip(frame.line))
 }
 
 /// Labels of several call stacks, each with the function called there. Different stacks have different labels: where

@@ -436,6 +436,13 @@ fn recordings_without_memory_have_a_page() {
     let file = folder.scene("launches");
     let run = run(&file);
     assert!(run["memory"].is_null());
+    let traced = run["traced"].as_str().unwrap();
+    let missing = "memory (--memleak), copies (--bandwidth-util), GPU times (--activity)";
+    assert!(
+        traced.ends_with(&format!(" Not recorded: {missing}.")),
+        "{traced}"
+    );
+    assert!(run["processes"][0]["copies"].is_null());
     let report = report_json(&file, &["--analysis=kernels"]);
     let launches = |kernels: &Value| -> u64 {
         list(kernels)

@@ -20,6 +20,7 @@ interface Row {
 export function copyTable(view: View): HTMLElement {
     const { copies } = view.run;
     const total = ({ of }: Row): boolean => isCopy(of);
+    const speed = ({ bytes, ns }: Row): number | null => (ns ? bytes / ns : null);
     const sets = copies.every(isCopy) ? '' : ' and memory sets; the total is of copies';
     const table = new Table<Row>({
         name: 'copies',
@@ -35,34 +36,20 @@ export function copyTable(view: View): HTMLElement {
             number('copies', 'Copies', (row) => row.copies, count, { total }),
             number('bytes', 'Bytes', (row) => row.bytes, size, { total }),
             number('time', 'Time', (row) => row.ns, duration),
-            number(
-                'speed',
-                'GB/s',
-                (row) => (row.ns ? row.bytes / row.ns : null),
-                (speed) => speed.toFixed(1),
-            ),
+            number('speed', 'GB/s', speed, (one) => one.toFixed(1)),
         ],
         sort: 'bytes',
         id: ({ of }) => `${of.pid} ${of.direction} ${of.mode}`,
     });
     view.on(() => {
         const rows = copies.map((of): Row => {
-            const [, copies, bytes, ns] = sumBins(of.changes, 4, view.from, view.to) as [
-                number,
-                number,
-                number,
-                number,
-            ];
+            const [, copies, bytes, ns] = sumBins(of.changes, 4, view.from, view.to);
             return { of, copies, bytes, ns };
         });
         table.show(rows.filter((row) => row.copies > 0));
     });
-    return h(
-        'div',
-        {},
-        table.element,
-        reportCommand(view, () => `--analysis copies${rangeOptions(view)} --top all`),
-    );
+    const command = reportCommand(view, () => `--analysis copies${rangeOptions(view)} --top all`);
+    return h('div', {}, table.element, command);
 }
 
 /** Copies by call site. */

@@ -15,7 +15,7 @@ export function busyTime(view: View): HTMLElement {
     const { gpus } = view.run;
     const used = KINDS.filter((kind) => gpus.some(({ bins }) => bins[kind].some((ns) => ns > 0)));
     const keys = used.map((kind) => swatch(area(COLOR[kind]), kind));
-    keys.push(swatch('var(--free)', 'busy with anything; above it the GPU is idle'));
+    keys.push(swatch('var(--free)', 'busy (idle above it)'));
     const charts = gpus.flatMap((gpu) => {
         const title = `GPU ${gpu.device}${gpu.name ? ` ${gpu.name}` : ''}`;
         return [h('h4', {}, title), busyChart(view, gpu, used, title)];

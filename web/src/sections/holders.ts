@@ -5,7 +5,7 @@ import { choice, h, named, note } from '../dom';
 import { Flame } from '../flame';
 import { count, moment, plural, size } from '../format';
 import { Table, number, text } from '../table';
-import { type View, framePlace, frameText, labelOf, siteOf } from '../view';
+import { type View, framePlace, frameText, labelOf, leaks, siteOf } from '../view';
 
 const MEASURES: [Measure, string][] = [
     ['live', 'live at the end'],
@@ -53,25 +53,27 @@ export function heldParts(view: View, held: Held, name: string, options: string)
         command.show(`gpuprobe report ${quoted(view.run.file)} --analysis ${analysis}${range} --top all`);
     };
     const hosts = h('input', { type: 'checkbox', onchange: () => ((host = hosts.checked), update()) });
-    const units: [string, string][] = [
-        ['0', 'bytes'],
-        ['1', 'allocations'],
-    ];
     const tools = h(
         'div',
         { class: 'tools' },
         choice('Memory', MEASURES, measure, (one) => ((measure = one), update())),
-        choice('in', units, '0', (one) => ((unit = Number(one)), update())),
+        choice(
+            'in',
+            Object.entries(['bytes', 'allocations']),
+            '0',
+            (one) => ((unit = Number(one)), update()),
+        ),
         held.paths.some((one) => one.host) && h('label', {}, hosts, ' host memory too'),
     );
     view.on(update);
     return h('div', {}, tools, about, flame.element, table.element, command.element);
 }
 
-/** Live memory, unless all processes have ended: then what they never freed, or the peak. */
+/** Live memory, unless all processes have ended: then what they never freed, or the peak if that is little without a leak. */
 function firstMeasure(view: View, held: Held): Measure {
-    const gpu = addFigures(view.figuresOf(held).filter((_, at) => !held.paths[at]!.host));
-    return (['live', 'never_freed'] as const).find((name) => gpu[name][0] > 0) ?? 'peak';
+    const gpu = view.sumsOf(held);
+    const least = leaks(view) ? 1 : gpu.peak[0] / 10;
+    return (['live', 'never_freed'] as const).find((name) => gpu[name][0] >= least) ?? 'peak';
 }
 
 /** Which memory is shown, of what time. */
@@ -79,11 +81,11 @@ function sentence(view: View, held: Held, measure: Measure): string {
     const end = view.to === view.bins ? 'the end of the run' : moment(view.edges[view.to]!, view.span);
     const [ns, bytes] = held.bins[highestBin(held, view.from, view.to)]!;
     return {
-        live: `Memory live at ${end}, without what processes held when they ended.`,
-        peak: `Memory live at the highest total in the range: ${size(bytes)} at ${moment(ns, view.span)}.`,
-        allocated: 'All memory allocated in the range, freed or not.',
+        live: `Live at ${end}.`,
+        peak: `Live at the peak of the range: ${size(bytes)} at ${moment(ns, view.span)}.`,
+        allocated: 'Allocated in the range, freed or not.',
         freed: '',
-        never_freed: `Memory never freed up to ${end}, with what processes held when they ended.`,
+        never_freed: `Live at ${end}, or when its process ended.`,
     }[measure];
 }
 
@@ -173,7 +175,7 @@ function pathsOf(view: View, held: Held, site: Site, measure: Measure): HTMLElem
 }
 
 /** A call path, innermost frame first. */
-function frames(view: View, stack: number[]): HTMLElement {
+export function frames(view: View, stack: number[]): HTMLElement {
     if (stack.length === 0) return note('call path unknown');
     const items = stack.map((number) => {
         const frame = view.frame(number);

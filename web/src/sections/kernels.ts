@@ -14,7 +14,7 @@ interface Row {
 
 function toRow(view: View, kernel: Kernel): Row {
     if (!kernel.changes) return { kernel, launches: kernel.launches, ns: null };
-    const [, launches, ns] = sumBins(kernel.changes, 3, view.from, view.to) as [number, number, number];
+    const [, launches, ns] = sumBins(kernel.changes, 3, view.from, view.to);
     return { kernel, launches, ns: kernel.total_ns === null ? null : ns };
 }
 
@@ -22,6 +22,7 @@ function toRow(view: View, kernel: Kernel): Row {
 export function kernelTable(view: View): HTMLElement {
     const { kernels } = view.run;
     const timed = kernels.some(({ total_ns }) => total_ns !== null);
+    const time = ({ ns }: Row): number | null => ns;
     let all = 0;
     const columns: Column<Row>[] = [
         text(
@@ -34,13 +35,8 @@ export function kernelTable(view: View): HTMLElement {
     ];
     if (timed) {
         columns.push(
-            number('total', 'Total', ({ ns }) => ns, duration),
-            number(
-                'share',
-                '% of kernel time',
-                ({ ns }) => ns,
-                (ns) => share(ns, all),
-            ),
+            number('total', 'Total', time, duration),
+            number('share', '% of kernel time', time, (ns) => share(ns, all)),
             number('mean', 'Mean', ({ ns, launches }) => (ns === null ? null : ns / launches), duration),
         );
     }
@@ -58,8 +54,8 @@ export function kernelTable(view: View): HTMLElement {
     });
     const counted = kernels.filter(({ changes }) => !changes).length;
     const about =
-        `Of ${plural(counted, 'kernel')} only the launches of the whole run are known ` +
-        '(record with --activity for more): the range does not apply to them.';
+        `${plural(counted, 'kernel')} with the launches of the whole run, whatever the range: ` +
+        'times were not recorded (--activity records them).';
     const command = reportCommand(view, () => `--analysis kernels${rangeOptions(view)} --top all`);
     return h('div', {}, table.element, counted > 0 && note(about), command);
 }

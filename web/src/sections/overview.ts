@@ -1,12 +1,13 @@
-import { addFigures } from '../bins';
+import { leftWord, sumBins } from '../bins';
 import { reportCommand } from '../command';
 import type { FileProcess } from '../document';
 import { h, note } from '../dom';
 import { count, duration, plural, size } from '../format';
-import { Table, number, text } from '../table';
+import { type Column, Table, number, text } from '../table';
 import type { View } from '../view';
 import { isCopy } from './copies';
-import { sumBins } from '../bins';
+
+type Recorded = 'peak_bytes' | 'never_freed_bytes' | 'launches' | 'copies' | 'copied_bytes';
 
 /** What was traced and lost, the main figures and the processes, all of the whole run. */
 export function overview(view: View): HTMLElement {
@@ -31,9 +32,8 @@ function tiles(view: View): HTMLElement[] {
         found.push(h('div', {}, h('dt', {}, name), h('dd', {}, value), h('dd', {}, more)));
     };
     if (memory) {
-        const gpu = view.figuresOf(memory).filter((_, at) => !memory.paths[at]!.host);
-        const { peak, allocated, never_freed } = addFigures(gpu);
-        const amounts = { Peak: peak, 'Never freed': never_freed, Allocated: allocated };
+        const sums = view.sumsOf(memory);
+        const amounts = { [leftWord(sums)]: sums.never_freed, Peak: sums.peak, Allocated: sums.allocated };
         for (const [name, [bytes, n]] of Object.entries(amounts))
             tile(name, size(bytes), plural(n, 'allocation'));
     }
@@ -45,28 +45,28 @@ function tiles(view: View): HTMLElement[] {
     return found;
 }
 
+const recorded = (key: Recorded, title: string, show: (value: number) => string): Column<FileProcess> =>
+    number<FileProcess>(key, title, (one) => one[key], show, { none: 'not recorded' });
+
 function processes(view: View): HTMLElement {
+    const { memory } = view.run;
+    const left = memory ? leftWord(view.sumsOf(memory)) : 'Never freed';
     const table = new Table<FileProcess>({
         name: 'processes',
         caption: 'Processes, the whole run',
         columns: [
-            number('pid', 'PID', (one) => one.pid, String),
-            text('process', 'Process', (one) => one.comm ?? ''),
+            text('name', 'Process', ({ pid }) => view.process(pid)),
             number('run_ns', 'Run time', (one) => one.run_ns, duration),
-            number('peak_bytes', 'Peak', (one) => one.peak_bytes, size),
-            number('never_freed_bytes', 'Never freed', (one) => one.never_freed_bytes, size),
-            number('launches', 'Launches', (one) => one.launches),
-            number('copies', 'Copies', (one) => one.copies),
-            number('copied_bytes', 'Copied', (one) => one.copied_bytes, size),
+            recorded('peak_bytes', 'Peak', size),
+            recorded('never_freed_bytes', left, size),
+            recorded('launches', 'Launches', count),
+            recorded('copies', 'Copies', count),
+            recorded('copied_bytes', 'Copied', size),
         ],
         sort: 'peak_bytes',
         id: (one) => String(one.pid),
     });
     table.show(view.run.processes);
-    return h(
-        'div',
-        {},
-        table.element,
-        reportCommand(view, () => '--analysis processes'),
-    );
+    const command = reportCommand(view, () => '--analysis processes');
+    return h('div', {}, table.element, command);
 }

@@ -3,9 +3,6 @@ import { h } from '../dom';
 import { moment, size } from '../format';
 import type { View } from '../view';
 
-/** A moment of the run in seconds, to the nanosecond if need be. */
-const seconds = (ns: number): string => String(Number((ns / 1e9).toFixed(9)));
-
 /** The range that filters what is below: two inputs in seconds that snap to edges of bins, and a reset. */
 export function rangeBar(view: View): HTMLElement | null {
     if (view.bins === 0) return null;
@@ -33,8 +30,8 @@ export function rangeBar(view: View): HTMLElement | null {
     );
     view.on(() => {
         const [start, end] = [view.edges[view.from]!, view.edges[view.to]!];
-        from.value = seconds(start);
-        to.value = seconds(end);
+        from.value = String(parseFloat(moment(start, view.span)));
+        to.value = String(parseFloat(moment(end, view.span)));
         reset.disabled = view.whole;
         const { memory } = view.run;
         const [ns, bytes] = memory?.bins[highestBin(memory, view.from, view.to)] ?? [null, null];

@@ -3,7 +3,7 @@ import { h, swatch } from '../dom';
 import { duration, share, size } from '../format';
 import { Table, number, text } from '../table';
 import { COLORS, area, css, onTheme } from '../theme';
-import { fullLabel } from '../view';
+import { distinct, fullLabel } from '../view';
 
 /** In place of a path: the block is free. */
 const FREE = -2;
@@ -38,7 +38,9 @@ export function segmentMap(held: Tensors, colors: number[]): HTMLElement {
         const found = held.paths[path];
         return found ? fullLabel(held, found) : 'unknown, or from before attach';
     };
-    const bar = ({ segment, blocks }: Row): HTMLElement => {
+    const code = (address: string): Node => h('code', {}, address);
+    const part = (used: number, { segment }: Row): string => share(used, segment.bytes);
+    const bar = (_: string, { segment, blocks }: Row): HTMLElement => {
         const scale = WIDTH / largest;
         const width = Math.max(4, Math.round(segment.bytes * scale));
         const canvas = h('canvas', { width, height: HEIGHT });
@@ -49,12 +51,8 @@ export function segmentMap(held: Tensors, colors: number[]): HTMLElement {
             if (path === FREE) continue;
             context.fillStyle = area(colors[path] ?? COLORS);
             const wide = (bytes / segment.bytes) * width;
-            context.fillRect(
-                (offset / segment.bytes) * width,
-                0,
-                Math.max(0.6, wide > 3 ? wide - 1 : wide),
-                HEIGHT,
-            );
+            const seen = Math.max(0.6, wide > 3 ? wide - 1 : wide);
+            context.fillRect((offset / segment.bytes) * width, 0, seen, HEIGHT);
         }
         canvas.addEventListener('mousemove', ({ offsetX }) => {
             const at = (offsetX / canvas.clientWidth) * segment.bytes;
@@ -70,27 +68,12 @@ export function segmentMap(held: Tensors, colors: number[]): HTMLElement {
         name: 'segments',
         caption: 'Segments and their blocks at the end of the recording',
         columns: [
-            text(
-                'address',
-                'Segment',
-                ({ segment }) => segment.address,
-                (address) => h('code', {}, address),
-            ),
+            text('address', 'Segment', ({ segment }) => segment.address, code),
             number('bytes', 'Bytes', ({ segment }) => segment.bytes, size),
-            number(
-                'used',
-                'In use',
-                ({ used }) => used,
-                (used, row) => share(used, row.segment.bytes),
-            ),
+            number('used', 'In use', ({ used }) => used, part),
             number('largest_free', 'Largest free', ({ free }) => free, size),
             number('blocks', 'Blocks', ({ blocks }) => blocks.filter(([, , path]) => path !== FREE).length),
-            text(
-                'map',
-                'Map',
-                () => '',
-                (_, row) => bar(row),
-            ),
+            text('map', 'Map', () => '', bar),
         ],
         sort: 'bytes',
         id: ({ segment }) => segment.address,
@@ -99,7 +82,10 @@ export function segmentMap(held: Tensors, colors: number[]): HTMLElement {
     onTheme(() => table.show(rows));
     const used = [...new Set(rows.flatMap(({ blocks }) => blocks.map(([, , path]) => path)))];
     const named = used.filter((path) => (colors[path] ?? COLORS) < COLORS);
-    const keys = named.map((path) => swatch(area(colors[path]!), nameOf(path)));
+    const names = named.map(nameOf);
+    const keys = named.map((path, at) =>
+        swatch(area(colors[path]!), distinct(names[at]!, names)[0], names[at]),
+    );
     const legend = [...keys, swatch(area(COLORS), 'other or unknown'), swatch('var(--free)', nameOf(FREE))];
     return h('div', {}, h('p', { class: 'keys' }, ...legend), table.element);
 }

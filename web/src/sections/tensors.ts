@@ -7,7 +7,7 @@ import { type View, fullLabel } from '../view';
 import { heldParts } from './holders';
 import { segmentMap } from './segments';
 
-/** What the allocators of frameworks handed out, one part per process and device. */
+/** Tensors by the allocators of frameworks, one part per process and device. */
 export function tensors(view: View): HTMLElement | null {
     const known = view.run.tensors;
     return known.length > 0 ? h('div', {}, ...known.map((one) => allocator(view, one))) : null;
@@ -37,18 +37,18 @@ function allocator(view: View, one: Tensors): HTMLElement {
 }
 
 const FIGURES: [string, string, (value: number) => string][] = [
-    ['allocated_bytes', 'Handed out', size],
+    ['allocated_bytes', 'Allocated', size],
     ['reserved_bytes', 'Reserved', size],
-    ['peak_allocated_bytes', 'Peak handed out', size],
+    ['peak_allocated_bytes', 'Peak allocated', size],
     ['peak_reserved_bytes', 'Peak reserved', size],
     ['requested_bytes', 'Requested', size],
-    ['before_bytes', 'From before attach', size],
+    ['before_bytes', 'Allocated before attach', size],
     ['tensors', 'Tensors', count],
     ['segments', 'Segments', count],
     ['largest_free_bytes', 'Largest free block', size],
     ['largest_fit_bytes', 'Largest request that fits', size],
-    ['empty_cache_bytes', 'empty_cache() gives back', size],
-    ['pinned_by_small_bytes', 'Held by less than 5 %', size],
+    ['empty_cache_bytes', 'Freed by empty_cache()', size],
+    ['pinned_by_small_bytes', 'Segments used under 5 %', size],
 ];
 
 /** The figures of the report, at the end of the recording. */
@@ -63,5 +63,5 @@ function figures(report: Record<string, unknown>): HTMLElement {
             h('dd', { 'data-figure': name, 'data-value': value }, show(value)),
         );
     });
-    return details('the allocator at the end of the recording', h('dl', { class: 'figures' }, ...items));
+    return details('Allocator at the end of the recording', h('dl', { class: 'figures' }, ...items));
 }

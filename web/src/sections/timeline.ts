@@ -17,8 +17,8 @@ export function timeline(view: View): HTMLElement | null {
         height: 320,
         top: view.scale.bytes * 1.08,
         by: [
-            ['kind', gpu(({ kind }) => kind)],
             ['call site', gpu((path) => fullLabel(memory, path))],
+            ['kind', gpu(({ kind }) => kind)],
             ['owner', gpu(({ owner }) => owner ?? 'unknown')],
         ],
         incidents,
@@ -27,7 +27,7 @@ export function timeline(view: View): HTMLElement | null {
     const refused = incidents.map(({ time_ns, text }) =>
         h('li', {}, `${moment(time_ns, view.span)}: ${text}`),
     );
-    const plot = h('code', {}, `gpuprobe plot ${quoted(file)} -o memory.svg --by kind`);
+    const plot = h('code', {}, `gpuprobe plot ${quoted(file)} -o memory.svg --by site`);
     return h(
         'div',
         {},

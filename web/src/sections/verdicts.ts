@@ -3,6 +3,7 @@ import type { Verdict } from '../document';
 import { details, h } from '../dom';
 import { plural } from '../format';
 import type { View } from '../view';
+import { frames } from './holders';
 
 /** Call sites that need no attention, and are shown at once. */
 const SHOWN = 5;
@@ -16,7 +17,8 @@ export function verdicts(view: View): HTMLElement | null {
         const bad = own.filter(({ grade }) => grade === 'LEAK' || grade === 'warn');
         const sites = own.filter((one) => !bad.includes(one) && one.site !== null);
         const rest = own.filter((one) => !bad.includes(one) && !sites.includes(one));
-        const list = (some: Verdict[]): HTMLElement => h('ul', { class: 'verdicts' }, ...some.map(item));
+        const list = (some: Verdict[]): HTMLElement =>
+            h('ul', { class: 'verdicts' }, ...some.map((one) => item(view, one)));
         const more = sites.length - SHOWN;
         return h(
             'div',
@@ -30,12 +32,15 @@ export function verdicts(view: View): HTMLElement | null {
     return h('div', {}, ...groups, fixedCommand(`gpuprobe explain ${quoted(view.run.file)}`));
 }
 
-function item(one: Verdict): HTMLElement {
+function item(view: View, one: Verdict): HTMLElement {
     const { grade, verdict, where, site, tensors_of_device: device, evidence, advice } = one;
     const number = site === null ? '' : ` ${device === null ? '#' : 'T'}${site}`;
     const [first = plural(one.allocations, 'allocation'), ...more] = evidence;
     const bad = grade === 'LEAK' || grade === 'warn';
     const word = verdict === grade ? '' : verdict;
+    const { memory, tensors } = view.run;
+    const held = device === null ? memory : tensors.find((of) => of.pid === one.pid && of.device === device);
+    const path = held?.paths.find((path) => path.pid === one.pid && path.site === site && site !== null);
     return h(
         'li',
         { 'data-grade': grade, 'data-verdict': verdict },
@@ -51,6 +56,7 @@ function item(one: Verdict): HTMLElement {
             h('p', {}, first),
             ...more.map((text) => h('p', { class: 'note' }, text)),
             bad && advice && h('p', {}, `→ ${advice}`),
+            bad && path && details('call stack', frames(view, path.stack)),
         ),
     );
 }

@@ -2,7 +2,7 @@
 
 mod smi;
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::io::Read;
@@ -27,6 +27,8 @@ pub use smi::{SmiSample, lines as smi_lines, parse as parse_smi};
 
 /// Bins of time; each has two points.
 const BINS: usize = 1024;
+/// The area of all call sites that have none of their own.
+const REST: &str = "all others";
 
 /// Grouping of the stacked areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -123,7 +125,8 @@ impl Chart {
         let mut bands: Vec<_> = labels.into_iter().enumerate().map(band).collect();
         bands.retain(|band| band.most > 0.0);
         // What holds most lies at the bottom, where it is read best.
-        bands.sort_by(|a, b| b.most.total_cmp(&a.most));
+        let rank = |band: &Band| (band.label != REST, band.most);
+        bands.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(Ordering::Equal));
         let mut below = vec![0.0; points.len()];
         for band in &mut bands {
             for (top, below) in band.tops.iter_mut().zip(&mut below) {
@@ -277,10 +280,10 @@ fn areas(timeline: &Timeline<PathKey>, played: &Played, config: &ChartConfig) ->
         areas.extend(site.keys.into_iter().map(|key| (key, area)));
         labels.push(label);
     }
-    let elsewhere = labels.len();
-    labels.push("elsewhere".to_owned());
+    let rest = labels.len();
+    labels.push(REST.to_owned());
     Chart::of(timeline, labels, |key| {
-        is_shown(&key).then(|| areas.get(&key).copied().unwrap_or(elsewhere))
+        is_shown(&key).then(|| areas.get(&key).copied().unwrap_or(rest))
     })
 }
 

@@ -11,6 +11,7 @@ mod work;
 use std::path::Path;
 
 use anyhow::Result;
+use chrono::SecondsFormat;
 use serde::Serialize;
 
 use crate::chart::{ChartLine, recorded_smi};
@@ -20,6 +21,7 @@ use crate::run::run_of;
 use crate::timeline::{Bins, MemoryTimelines};
 use crate::work::CALLED_COPIES;
 use crate::{Analysis, File, Filter};
+use gpuprobe_cuda::Modes;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_recording::Session;
 use gpuprobe_recording::memory_rows::MEMORY;
@@ -182,7 +184,7 @@ fn run(file: &File) -> Result<RunData> {
     Ok(RunData {
         file: name.to_string_lossy().into_owned(),
         title: run_of(session),
-        start: start.map(|start| start.to_rfc3339()),
+        start: start.map(|start| start.to_rfc3339_opts(SecondsFormat::Millis, false)),
         traced: traced(&report, &bins, &kernels),
         lost: lost(&report, database.is_ours()),
         edges_ns: bins.edges_ns,
@@ -231,11 +233,30 @@ fn traced(report: &Report, bins: &Bins, kernels: &[KernelData]) -> String {
         known(events, "memory event"),
         known(launches, "kernel launch"),
     );
-    format!("{processes} for {seconds:.1} s{events}{launches}.")
+    let recorded = about.and_then(|about| about.recorded);
+    let missing = recorded.map_or_else(Vec::new, |modes| {
+        let Modes { activity, .. } = modes;
+        let kinds = [
+            (modes.memleak, "memory (--memleak)"),
+            (modes.cudatrace || activity, "launches (--cudatrace)"),
+            (
+                modes.bandwidth_util || activity,
+                "copies (--bandwidth-util)",
+            ),
+            (activity, "GPU times (--activity)"),
+        ];
+        let missing = kinds.iter().filter(|(has, _)| !has);
+        missing.map(|(_, kind)| *kind).collect()
+    });
+    let missing = match missing.join(", ") {
+        none if none.is_empty() => none,
+        kinds => format!(" Not recorded: {kinds}."),
+    };
+    format!("{processes} for {seconds:.1} s{events}{launches}.{missing}")
 }
 
 fn lost(report: &Report, is_ours: bool) -> LostData {
-    let unknown = "Whether events were lost is unknown: exports of nsys do not tell.";
+    let unknown = "Lost events: unknown, as nsys does not say.";
     let (complete, sentence) = match (report.lost.any(), is_ours) {
         (true, _) => {
             let lost = describe_lost(&report.lost);

@@ -91,7 +91,8 @@ pub(super) fn handle_reports(
     let reports = groups.into_iter().map(|((kind, label), group)| {
         let sites = group.sites.iter().map(|&index| &all[index]);
         let shape = process.handles.shape(kind, sites.clone(), now_ns);
-        let at = label::line(callers(&group.stack)).map(|(file, line)| place(file, Some(line)));
+        let at = label::lines(callers(&group.stack)).next();
+        let at = at.map(|(file, line)| place(file, Some(line)));
         let sum = |part: fn(&HandleSite) -> u64| sites.clone().map(part).sum();
         HandleReport {
             kind,

@@ -30,9 +30,18 @@ const LEAK: RGBColor = RGBColor(120, 0, 120);
 const INK: RGBColor = RGBColor(30, 30, 30);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
+/// Colours of the HTML report (`web/src/theme.ts`).
+const AREAS: [u32; LINES] = [
+    0x44_77aa, 0x66_ccee, 0x22_8833, 0xcc_bb44, 0xee_6677, 0xaa_3377, 0xee_8866, 0xa3_abb5,
+];
+
 /// Colours of areas and, from [`LINES`] on, of lines, which people with any colour vision tell apart.
 fn colour(number: usize) -> RGBAColor {
-    Palette99::pick(number).to_rgba()
+    let Some(rgb) = AREAS.get(number) else {
+        return Palette99::pick(number).to_rgba();
+    };
+    let [_, r, g, b] = rgb.to_be_bytes();
+    RGBColor(r, g, b).to_rgba()
 }
 
 /// Draws `chart` into the file `path`, in the format that its extension names; for `-`, as an SVG
