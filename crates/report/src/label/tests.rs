@@ -91,7 +91,7 @@ fn frames_of_libraries_without_lines_are_behind_the_programs() {
         via(&planned, "cuMemAlloc_v2"),
         "cufftPlan1d > cuMemAlloc_v2"
     );
-    assert_eq!(super::line(&planned), Some(("/src/plans.cu", 23)));
+    assert_eq!(lines(&planned).next(), Some(("/src/plans.cu", 23)));
     let python = Frame {
         language: Language::Python,
         ..frame("plan", "", Some(("/v/site-packages/x/fft.py", 9)))
