@@ -17,6 +17,9 @@ enum gp_cookie_u64 {
 	GP_COOKIE_SECOND = 1 << 16,        /* `address` is the second argument, not the first */
 	GP_COOKIE_OUT_OF_MEMORY = 1 << 17, /* GP_OP_OUT_OF_MEMORY */
 	GP_COOKIE_WITH_DEVICE = 1 << 18,   /* there is a `device` */
+	/* A block is the third argument and its size the fourth, as it is freed ... */
+	GP_COOKIE_BLOCK = 1 << 19,
+	GP_COOKIE_BEHIND = 1 << 20, /* ... or, behind that pointer, as it is allocated */
 };
 
 enum gp_error_i32 {

@@ -40,7 +40,7 @@ const struct gp_image no_image;
 /* Whether the base name at `start` of the path that was read is that of a probed library:
  * it begins with "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), for the
  * ledger with "libcu" or "libnccl" (libcublas, libcufft), with tensors "libc10",
- * "libtensorflow_f" or "xla_cuda", or, with Python frames, "libpython". */
+ * "libtensorflow_f", "xla_cuda" or "librmm", or, with Python frames, "libpython". */
 __noinline int gp_is_probed_name(struct gp_loader *loader, __u32 start)
 {
 	if (!loader)
@@ -50,7 +50,8 @@ __noinline int gp_is_probed_name(struct gp_loader *loader, __u32 start)
 				gp_begins_with(loader->path, start, "libnccl"))) ||
 	       (take_tensors && (gp_begins_with(loader->path, start, "libc10") ||
 				 gp_begins_with(loader->path, start, "libtensorflow_f") ||
-				 gp_begins_with(loader->path, start, "xla_cuda"))) ||
+				 gp_begins_with(loader->path, start, "xla_cuda") ||
+				 gp_begins_with(loader->path, start, "librmm"))) ||
 	       (take_python && gp_begins_with(loader->path, start, "libpython"));
 }
 

@@ -17,9 +17,11 @@
 
 /* Reads the arguments; false if they are no allocation, free or out-of-memory error of GPU memory.
  */
-static __always_inline bool gp_read_block(struct pt_regs *ctx, bool has_device, bool is_at_end,
+static __always_inline bool gp_read_block(struct pt_regs *ctx, __u64 cookie,
 					  struct gp_tensor *tensor)
 {
+	bool has_device = cookie & GP_COOKIE_WITH_DEVICE;
+	bool is_at_end = cookie & GP_COOKIE_OUT_OF_MEMORY;
 	const __u64 allocation = sizeof("MemoryAllocation") - 1;
 	const __u64 deallocation = sizeof("MemoryDeallocation") - 1;
 	__u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx), third = PT_REGS_PARM3(ctx);
@@ -48,6 +50,12 @@ static __always_inline bool gp_read_block(struct pt_regs *ctx, bool has_device, 
 		tensor->address = 0;
 		tensor->bytes = third;
 		return true;
+	}
+	if (cookie & GP_COOKIE_BLOCK) {
+		tensor->address = third;
+		tensor->bytes = cookie & GP_COOKIE_BEHIND ? fourth : -fourth;
+		return !(cookie & GP_COOKIE_BEHIND) ||
+		       !bpf_probe_read_user(&tensor->address, sizeof(third), (void *)third);
 	}
 	tensor->address = fourth;
 	tensor->bytes = GP_SIXTH_ARGUMENT(ctx);
@@ -87,8 +95,7 @@ static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), start_ns;
 	struct gp_thread *thread;
 
-	if (!take_tensors ||
-	    !gp_read_block(ctx, cookie & GP_COOKIE_WITH_DEVICE, is_at_end, &tensor))
+	if (!take_tensors || !gp_read_block(ctx, cookie, &tensor))
 		return;
 	tensor.tgid = pid_tgid >> 32;
 	tensor.tid = (__u32)pid_tgid;

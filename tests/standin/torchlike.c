@@ -231,6 +231,23 @@ CALL_SITE static bool run_xgiveup(const struct args *args, struct reply *reply)
     return dump_memory_log;
 }
 
+CALL_SITE static bool run_rallocate(const struct args *args, struct reply *reply)
+{
+    rmm_allocate_fn *allocate = loaded("librmm.so", RMM_ALLOCATE, reply);
+    struct rmm_block from = { (char *)args->number[0], 1UL << 30, true };
+    if (allocate)
+        allocate(NULL, &from, args->number[1]);
+    return allocate;
+}
+
+CALL_SITE static bool run_rfree(const struct args *args, struct reply *reply)
+{
+    rmm_free_fn *give_back = loaded("librmm.so", RMM_FREE, reply);
+    if (give_back)
+        give_back(NULL, (void *)args->number[0], args->number[1]);
+    return give_back;
+}
+
 const struct command more_commands[] = {
     { "tmalloc <name> SIZE [COUNT] [stream=N] [raw]", NEEDS_API, run_tmalloc },
     { "tleak <forward|backward|optimizer|loader> TENSORS SIZE", NEEDS_API, run_tleak },
@@ -244,5 +261,7 @@ const struct command more_commands[] = {
     { "tchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_tchunk },
     { "xchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_xchunk },
     { "xgiveup SIZE", NEEDS_API, run_xgiveup },
+    { "rallocate ADDRESS SIZE", NEEDS_API, run_rallocate },
+    { "rfree ADDRESS SIZE", NEEDS_API, run_rfree },
     { .usage = NULL },
 };

@@ -13,10 +13,12 @@ pub enum Framework {
     TensorFlow,
     /// JAX's compiler and runtime.
     Xla,
+    /// The memory manager of RAPIDS.
+    Rmm,
 }
 
 impl Framework {
-    const ALL: [Self; 3] = [Self::PyTorch, Self::TensorFlow, Self::Xla];
+    const ALL: [Self; 4] = [Self::PyTorch, Self::TensorFlow, Self::Xla, Self::Rmm];
 
     /// Its name in reports.
     pub const fn name(self) -> &'static str {
@@ -24,6 +26,7 @@ impl Framework {
             Self::PyTorch => "PyTorch",
             Self::TensorFlow => "TensorFlow",
             Self::Xla => "XLA",
+            Self::Rmm => "RMM",
         }
     }
 
@@ -33,6 +36,7 @@ impl Framework {
             Self::PyTorch => "pytorch",
             Self::TensorFlow => "tensorflow",
             Self::Xla => "xla",
+            Self::Rmm => "rmm",
         }
     }
 
@@ -40,7 +44,7 @@ impl Framework {
     pub const fn device(self) -> &'static str {
         match self {
             Self::PyTorch => "cuda",
-            Self::TensorFlow => "GPU",
+            Self::TensorFlow | Self::Rmm => "GPU",
             Self::Xla => "gpu",
         }
     }
@@ -50,6 +54,7 @@ impl Framework {
         match self {
             Self::PyTorch | Self::TensorFlow => "tensors",
             Self::Xla => "chunks",
+            Self::Rmm => "buffers",
         }
     }
 
@@ -59,6 +64,7 @@ impl Framework {
             Self::PyTorch => "libc10.so",
             Self::TensorFlow => "libtensorflow_framework.so",
             Self::Xla => "xla_cuda_plugin.so",
+            Self::Rmm => "librmm.so",
         }
     }
 
@@ -166,5 +172,42 @@ const OUT_OF_MEMORY: Function = Function {
     )
 };
 
-pub(super) const FRAMEWORKS: &[Function] =
-    &[USAGE, CHUNK, OUT_OF_MEMORY, XLA_CHUNK, XLA_OUT_OF_MEMORY];
+/// `rmm::mr::detail::pool_memory_resource_impl::allocate_from_block(block const &, size_t)`, which returns two blocks in
+/// memory of argument 0: the first has the address of the one that is passed in, its first field, and that size.
+/// Exported since RMM 26.6; from 26.8 on, in an inline namespace named after the release.
+const BUFFER: Function = Function {
+    address: A2.behind(0),
+    size: A3,
+    ..hook(
+        Framework::Rmm,
+        Op::Tensor,
+        Names(
+            "rmm::mr::pool_memory_resource::allocate",
+            &["_ZN3rmm*2mr6detail25pool_memory_resource_impl19allocate_from_blockERKNS*_5blockEm"],
+        ),
+    )
+};
+
+/// `rmm::mr::detail::pool_memory_resource_impl::free_block(void *, size_t)`: a buffer goes back to its pool.
+const FREED_BUFFER: Function = Function {
+    address: A2,
+    size: A3,
+    ..hook(
+        Framework::Rmm,
+        Op::Tensor,
+        Names(
+            "rmm::mr::pool_memory_resource::deallocate",
+            &["_ZN3rmm*2mr6detail25pool_memory_resource_impl10free_blockEPvm"],
+        ),
+    )
+};
+
+pub(super) const FRAMEWORKS: &[Function] = &[
+    USAGE,
+    CHUNK,
+    OUT_OF_MEMORY,
+    XLA_CHUNK,
+    XLA_OUT_OF_MEMORY,
+    BUFFER,
+    FREED_BUFFER,
+];

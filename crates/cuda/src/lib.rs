@@ -165,7 +165,7 @@ pub enum CopyDirectionSource {
 pub struct Function {
     /// Name in reports, and the first symbol looked up.
     pub symbol: &'static str,
-    /// Further symbols with the same arguments (older versions, `_ptsz`, `_ptds`).
+    /// Further symbols with the same arguments (older versions, `_ptsz`, `_ptds`); `*` stands for any text.
     pub variants: &'static [&'static str],
     /// Library that exports the function.
     pub layer: Layer,
@@ -224,6 +224,7 @@ impl Function {
         match self.framework {
             Some(Framework::PyTorch) => "c10::CachingAllocator",
             Some(Framework::TensorFlow | Framework::Xla) => "tsl::BFCAllocator",
+            Some(Framework::Rmm) => "rmm::mr::pool_memory_resource",
             None => self.symbol,
         }
     }

@@ -25,7 +25,7 @@ fn markdown() -> String {
         }
     }
     let mut table = String::from(
-        "| operation | libcudart | libcuda | libc10, libtensorflow_framework, xla_cuda_plugin | libraries |\n|---|---|---|---|---|\n",
+        "| operation | libcudart | libcuda | libc10, libtensorflow_framework, xla_cuda_plugin, librmm | libraries |\n|---|---|---|---|---|\n",
     );
     for (title, columns) in groups {
         let [runtime, driver, framework, library] = columns.map(|names| names.join(", "));
@@ -44,7 +44,10 @@ fn name(function: &Function) -> String {
         Op::Tensor if function.device.is_there() => {
             return "`c10::reportMemoryUsageToProfiler`".to_owned();
         }
-        Op::Tensor => return "`tsl::BFCAllocator::AddTraceMe`".to_owned(),
+        Op::Tensor if function.symbol.contains("AddTraceMe") => {
+            return "`tsl::BFCAllocator::AddTraceMe`".to_owned();
+        }
+        Op::Tensor => return format!("`{}`", function.symbol),
         Op::OutOfMemory if function.device.is_there() => {
             return "`c10::reportOutOfMemoryToProfiler`".to_owned();
         }

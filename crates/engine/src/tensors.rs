@@ -104,7 +104,9 @@ impl TensorAllocators {
     fn chunk(&mut self, chunk: &Tensor, process: &Process, changes: &mut Changes) -> bool {
         if chunk.is_free {
             let mut allocators = self.allocators.values_mut();
-            let held = allocators.find(|a| a.row == chunk.row && a.holds(chunk.address));
+            let framework = gpuprobe_cuda::function(chunk.row).and_then(|row| row.framework);
+            let is_its = |a: &&mut Allocator| a.framework() == framework && a.holds(chunk.address);
+            let held = allocators.find(is_its);
             if let Some(allocator) = held {
                 let freed = allocator.take_back(chunk, process);
                 allocator.add_up();

@@ -573,6 +573,8 @@ struct Holder {
     tensorflow: Vec<Holder>,
     #[serde(default)]
     xla: Vec<Holder>,
+    #[serde(default)]
+    rmm: Vec<Holder>,
     omitted_sites: Option<serde::de::IgnoredAny>,
 }
 
@@ -612,7 +614,12 @@ fn read_baseline(path: &Path) -> Result<Comparison> {
     let mut baseline = Comparison::default();
     for process in &processes {
         add_to_baseline(&mut baseline, process, false);
-        let allocators = [&process.pytorch, &process.tensorflow, &process.xla];
+        let allocators = [
+            &process.pytorch,
+            &process.tensorflow,
+            &process.xla,
+            &process.rmm,
+        ];
         let allocators = allocators.into_iter().flatten();
         allocators.for_each(|allocator| add_to_baseline(&mut baseline, allocator, true));
     }

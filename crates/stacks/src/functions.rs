@@ -70,8 +70,17 @@ pub(crate) fn functions(file: &ElfFile) -> Result<Vec<FunctionInFile>> {
             wanted.entry(symbol).or_default().push(row);
         }
     }
+    let patterns: Vec<_> = wanted
+        .keys()
+        .copied()
+        .filter(|name| name.contains('*'))
+        .collect();
     let of_name = |(name, address): (&str, u64)| {
-        let known = wanted.get_key_value(name);
+        let known = wanted.get_key_value(name).or_else(|| {
+            let mut patterns = patterns.iter();
+            let pattern = patterns.find(|pattern| is_like(name, pattern))?;
+            wanted.get_key_value(*pattern)
+        });
         let rows = known
             .into_iter()
             .flat_map(|(symbol, rows)| rows.iter().map(|row| (*symbol, *row)));
@@ -108,6 +117,23 @@ pub(crate) fn functions(file: &ElfFile) -> Result<Vec<FunctionInFile>> {
     let mut seen = HashSet::new();
     found.retain(|f| seen.insert((row(f).layer, row(f).framework, f.offset)));
     Ok(found)
+}
+
+/// Whether a name is that of a pattern, in which `*` stands for any text.
+fn is_like(name: &str, pattern: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let (Some(first), Some(last)) = (parts.next(), parts.next_back()) else {
+        return false;
+    };
+    let rest = name
+        .strip_prefix(first)
+        .and_then(|rest| rest.strip_suffix(last));
+    rest.and_then(|rest| {
+        parts.try_fold(rest, |rest, part| {
+            rest.split_once(part).map(|(_, rest)| rest)
+        })
+    })
+    .is_some()
 }
 
 /// The functions of frameworks whose symbols are not exported. There may be a million of symbols with 80 MB of names, so
@@ -273,6 +299,20 @@ mod tests {
             [None, None]
         );
         assert!(exported_function(b"text", "f").is_err());
+    }
+
+    #[test]
+    fn names_with_an_inline_namespace_are_like_their_pattern() {
+        let pattern = "_ZN3rmm*2mr5allocERKNS*_5blockEm";
+        for (name, is) in [
+            ("_ZN3rmm2mr5allocERKNS1_5blockEm", true),
+            ("_ZN3rmm10_RMM_26_102mr5allocERKNS2_5blockEm", true),
+            ("_ZN3rmm2mr5allocERKNS1_5blockEmb", false),
+            ("_ZN3rmm2mr5freeERKNS1_5blockEm", false),
+            ("_ZN3rmm", false),
+        ] {
+            assert_eq!(is_like(name, pattern), is, "{name}");
+        }
     }
 
     #[test]

@@ -98,3 +98,37 @@ fn root_xla_gives_up_once_after_its_retries() {
     assert_eq!(xla["allocated_bytes"], MIB);
     assert_eq!(xla["sites"][0]["bytes"], MIB);
 }
+
+#[test]
+fn root_buffers_of_rmm_are_counted_by_the_line_that_took_them() {
+    let (mut gpuprobe, pid) = started(&[]).started();
+    let region = gpuprobe.talk.say(&format!("tregion {}", 64 * MIB));
+    let region = u64::from_str_radix(region.trim_start_matches("0x"), 16).unwrap();
+    let [second, third] = [region + MIB, region + 4 * MIB];
+    gpuprobe.talk.play(&format!(
+        "rallocate {region} {MIB}; rallocate {second} {}; rallocate {third} {MIB}; rfree {second} {}; rfree 4096 512",
+        3 * MIB,
+        3 * MIB
+    ));
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let [found] = list(report.process(pid), "rmm") else {
+        panic!("one device in {report:?}");
+    };
+    for (key, expected) in [
+        ("allocated_bytes", 2 * MIB),
+        ("peak_allocated_bytes", 5 * MIB),
+        ("reserved_bytes", 64 * MIB),
+        ("tensors", 2),
+        ("alloc_calls", 3),
+        ("free_calls", 1),
+    ] {
+        assert_eq!(found[key], expected, "{key} of {found}");
+    }
+    let [site] = list(found, "sites") else {
+        panic!("one call site in {found}");
+    };
+    let mut functions = list(site, "stack").iter().map(|frame| &frame["function"]);
+    assert!(functions.any(|name| name == "run_rallocate"), "{site}");
+}

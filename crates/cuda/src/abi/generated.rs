@@ -14,6 +14,10 @@ pub mod cookie {
     pub const OUT_OF_MEMORY: u64 = 1 << 17;
     /// there is a `device`
     pub const WITH_DEVICE: u64 = 1 << 18;
+    /// A block is the third argument and its size the fourth, as it is freed ...
+    pub const BLOCK: u64 = 1 << 19;
+    /// ... or, behind that pointer, as it is allocated
+    pub const BEHIND: u64 = 1 << 20;
 }
 
 /// cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY.

@@ -103,7 +103,7 @@ fn sites(process: &ProcessReport, are_of_tensors: bool) -> Table {
         columns: SITES,
         rows: rows.collect(),
         nothing: match (are_of_tensors, process.has_details) {
-            (true, _) => "no tensors of PyTorch, TensorFlow or XLA",
+            (true, _) => "no tensors of PyTorch or another framework",
             (false, true) => "no memory is held",
             (false, false) => "call sites are in the next report",
         },
