@@ -36,7 +36,7 @@ LEAST_RATE = 0.8
 # waiting then: it is a process, which has executed a program and whose libraries were read. The
 # code map always has one entry that matches no process.
 LEFT_AT_MOST = {
-    "threads": 0, "processes": 0, "walks": 0, "paths": 0, "captures": 0,
+    "threads": 0, "processes": 0, "paths": 0, "captures": 0,
     "late_views": 0, "targets": 2, "programs": 2, "loaders": 2, "noticed": 2, "code_maps": 2,
     # Bounded by least recent use: the oldest entries are evicted.
     "contexts": 16384,
