@@ -12,8 +12,7 @@ use super::wrong;
 use gpuprobe_analysis::NEWEST;
 use gpuprobe_os::say;
 
-/// The file that was named, or else the newest recording in the current folder, which is said; exits
-/// if there is none.
+/// The file that was named, or else the newest recording in the current folder, with a message; exits if there is none.
 pub(super) fn or_newest(named: PathBuf) -> PathBuf {
     if named != Path::new(NEWEST) {
         return named;

@@ -44,7 +44,7 @@ pub struct AdvancedOptions {
     #[arg(long, value_name = "MAP=N", value_parser = map_entries, hide = true)]
     pub map_entries: Vec<(String, NonZeroU32)>,
 
-    /// Run COMMAND when an allocation fails for want of GPU memory and no retry helps.
+    /// Run COMMAND when an allocation fails with out-of-memory and retries don't help.
     ///
     /// Words as in a shell, but without one; {pid} is the process, {file} a description in JSON. One
     /// at a time, at most one in a second, killed after a minute; as the user who called sudo. The

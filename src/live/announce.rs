@@ -30,14 +30,17 @@ impl Announced {
             (false, true) => format!(": {} ({})", attached(tracer), tracer.probe.kind),
             (false, false) => String::new(),
         };
-        say(format_args!("tracing {target}{what}"));
+        // The last line of a screen has the keys.
+        let on_screens = config.screens.is_some();
+        if !on_screens {
+            say(format_args!("tracing {target}{what}"));
+        }
         Self {
             verbose,
             libraries: tracer.libraries,
-            lines_left: if waits && !config.traces_only_gpus() {
-                MAX_LINES
-            } else {
-                0
+            lines_left: match waits && !on_screens && !config.traces_only_gpus() {
+                true => MAX_LINES,
+                false => 0,
             },
             late: 0,
             is_first: true,

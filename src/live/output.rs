@@ -97,10 +97,7 @@ impl Output {
             && *said != report.lost
         {
             *said = report.lost;
-            let lost = words::describe_lost(&report.lost);
-            let losers = text::describe_losers(&report.lost_by_user).join("; ");
-            let colon = if losers.is_empty() { "" } else { ": " };
-            say(format_args!("lost events: {lost}{colon}{losers}"));
+            say_lost(report);
         }
         // A second one says no more, where it does not take the place of the first.
         let is_idle = self.is_text && self.screen.is_none() && text::is_empty(report);
@@ -165,4 +162,12 @@ impl Output {
             written => written.context("cannot write the report"),
         }
     }
+}
+
+/// Says what was lost, and of whom.
+pub(super) fn say_lost(report: &Report) {
+    let lost = words::describe_lost(&report.lost);
+    let losers = text::describe_losers(&report.lost_by_user).join("; ");
+    let colon = if losers.is_empty() { "" } else { ": " };
+    say(format_args!("lost events: {lost}{colon}{losers}"));
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 
 use super::Target;
 use super::name::recording_path;
+use super::output::say_lost;
 use super::run::{Reading, Snapshots, symbols};
 use chrono::Local;
 use gpuprobe_cuda::Modes;
@@ -176,8 +177,12 @@ impl TopSession {
         Ok(())
     }
 
-    /// Ends the screens, so that the terminal is as before.
+    /// Ends the screens, so that the terminal is as before; what was lost is said below.
     pub(super) fn end(self) {
+        let last = self.last.as_ref();
+        if let Some(last) = last.filter(|last| last.lost.any()) {
+            say_lost(last);
+        }
         self.recording_job.end();
     }
 }

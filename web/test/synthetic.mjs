@@ -323,7 +323,7 @@ function makeExplain(pid, memory) {
                     'growing 10.41 MiB/s for 5m14s, +780.75 MiB, no sign of levelling off',
                     '1249 tensors live, none freed in 5m14s',
                 ],
-                advice: 'look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached',
+                advice: 'find what keeps these alive: a list, an unbounded cache, an undetached autograd graph',
                 tensors_of_device: 0,
             }),
             one('warn', 'freed late', 'likely', {

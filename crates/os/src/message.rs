@@ -70,8 +70,17 @@ impl Drop for Diversion {
     }
 }
 
+/// `line` without the numbers that Rust adds to errors of the system: ` (os error 2)`.
+fn without_numbers(line: &str) -> String {
+    let mut parts = line.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.filter_map(|part| Some(part.split_once(')')?.1));
+    rest.fold(first, |said, rest| said + rest)
+}
+
 /// Writes a line to standard error, or keeps it.
 fn write_line(line: &str) {
+    let line = &*without_numbers(line);
     let hooks = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     hooks.iter().for_each(|before| before());
     drop(hooks);
@@ -124,14 +133,14 @@ mod tests {
         let taken: Arc<Mutex<Vec<String>>> = Arc::default();
         let sink = Arc::clone(&taken);
         let diversion = divert(move |line| sink.lock().unwrap().push(line.to_owned()));
-        say("one");
+        say("one (os error 2): (os error 13)");
         let names = " WARN \u{1b}[2J\r\n\u{e}\u{202e}\n";
         LogOutput.write_all(names.as_bytes()).unwrap();
         for _ in 0..MAX_KEPT {
             say("more");
         }
         let line = r" WARN \u{1b}[2J\r\n\u{e}\u{202e}";
-        assert_eq!(taken.lock().unwrap()[..2], ["gpuprobe: one", line]);
+        assert_eq!(taken.lock().unwrap()[..2], ["gpuprobe: one:", line]);
         let (kept, dropped) = {
             let diverted = diverted();
             let diverted = diverted.as_ref().unwrap();

@@ -83,8 +83,8 @@ impl FromStr for FailOn {
 pub struct GateConfig {
     /// Exit with status 100 after a leak, or with =SIZE over SIZE: leak, never-freed or growing.
     ///
-    /// leak: in Python, what grows; in native programs, what was never freed. What libraries allocate once and what
-    /// frameworks keep in pools is no leak.
+    /// leak: in Python, what grows; in native programs, what was never freed. One-time library
+    /// allocations and framework pools do not count.
     #[arg(long, value_name = "RULE[=SIZE]", required = false)]
     pub fail_on: FailOn,
 

@@ -32,7 +32,7 @@ const LOOKED_UP: usize = 64;
 /// Requests for memory that were refused, of all processes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RefusedRequests {
-    /// Calls of CUDA that failed for want of memory.
+    /// CUDA calls that failed with out-of-memory.
     pub calls: u64,
     /// Incidents, whether they are still known or not.
     pub incidents: u64,

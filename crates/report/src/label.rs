@@ -303,7 +303,7 @@ fn is_framework(frame: &Frame) -> bool {
 
 /// A Python function's qualified name without what CPython adds for functions in functions:
 /// `Model.__init__.<locals>.<listcomp>` is `Model.__init__`.
-fn python_name(qualified: &str) -> String {
+pub fn python_name(qualified: &str) -> String {
     let comprehensions = ["<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"];
     let parts = qualified.split('.');
     let shown = parts.filter(|part| *part != "<locals>" && !comprehensions.contains(part));

@@ -43,7 +43,7 @@ gpuprobe_free_calls_total Successful frees of all processes.
 gpuprobe_failed_calls_total Memory calls of all processes that returned an error.
 gpuprobe_unknown_frees_total Frees of memory that was allocated before tracing began.
 gpuprobe_oom_total Out-of-memory incidents: a refused request, with its retries.
-gpuprobe_oom_calls_total Calls that failed for want of GPU memory.
+gpuprobe_oom_calls_total Calls that failed with out-of-memory.
 gpuprobe_kernel_launches_total Kernel launches of a process: the kernels that it launches most, and the others together.
 gpuprobe_node_kernel_launches_total Kernel launches of all processes, those that have ended included.
 gpuprobe_node_graph_launches_total Launches of CUDA graphs of all processes.

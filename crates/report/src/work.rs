@@ -171,7 +171,7 @@ impl Work {
     }
 
     /// Whether it is memory sets, among copies.
-    fn is_set(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.group == Direction::Set.name()
     }
 

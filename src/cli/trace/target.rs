@@ -20,6 +20,7 @@ pub(in crate::cli) struct TargetArgs {
         long,
         value_name = "PID",
         value_delimiter = ',',
+        value_parser = parse_pid,
         conflicts_with = "command"
     )]
     pub(in crate::cli) pid: Vec<u32>,
@@ -66,6 +67,15 @@ pub(in crate::cli) struct TargetArgs {
     /// The exit status is its own. Under sudo it runs as the user who called sudo.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+fn parse_pid(text: &str) -> Result<u32, String> {
+    let wrong = |_| {
+        format!(
+            "'{text}' is not a process id; several are PID,PID, as `pgrep -d, NAME` prints them"
+        )
+    };
+    text.trim().parse().map_err(wrong)
 }
 
 impl TargetArgs {

@@ -34,9 +34,9 @@ const REST: &str = "all others";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum PlotBy {
     /// Kinds of memory.
-    #[default]
     Kind,
-    /// The places in the program that hold most at the peak.
+    /// The call sites that hold most at the peak.
+    #[default]
     Site,
 }
 
@@ -56,7 +56,7 @@ pub struct ChartConfig {
     #[arg(long, value_name = "N", default_value_t = 7)]
     pub top: usize,
 
-    /// Draw what nvidia-smi showed too, by wall-clock time.
+    /// Draw nvidia-smi's figures too, by wall-clock time.
     ///
     /// FILE is the output of `nvidia-smi --query-gpu=timestamp,memory.used
     /// --format=csv,noheader,nounits --loop-ms=10`.

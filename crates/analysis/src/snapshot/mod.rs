@@ -273,14 +273,14 @@ fn notes(pid: u32, process: Option<&Process>, trace: &ProcessTrace, others: usiz
         let before = pytorch.map_or(0, Allocator::bytes_from_before);
         if before > 0 {
             notes.push(format!(
-                "cuda:{device}: {} in tensors from before tracing began are not in the snapshot: where they \
-                 are is not known",
+                "cuda:{device}: {} in tensors created before tracing are not in the snapshot (addresses \
+                 unknown)",
                 size(before)
             ));
         }
         if layout.left_out > 0 {
             notes.push(format!(
-                "cuda:{device}: {} events fit to nothing that is known, and are not in the snapshot",
+                "cuda:{device}: {} events match no known memory and are not in the snapshot",
                 layout.left_out
             ));
         }

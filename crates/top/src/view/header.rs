@@ -40,7 +40,7 @@ pub(crate) fn title(update: &Update, is_paused: bool) -> Line<'static> {
     let parts = [
         Some(part("gpuprobe top", style(Tone::Heading))),
         is_paused.then(|| part("PAUSED", style(Tone::Warning))),
-        lost.map(|lost| part(format!("LOST {lost}"), style(Tone::Bad))),
+        lost.map(|lost| part(format!("LOST {lost} (see ?)"), style(Tone::Bad))),
         playing.map(|playing| plain(position(playing))),
         held.map(|held| plain(format!("{held} held"))),
         time.map(plain),
@@ -87,7 +87,7 @@ fn without_nvml(device: &DeviceReport) -> Line<'static> {
     let name = match (device.physical_index, device.device) {
         (Some(index), _) => format!("GPU {index}"),
         (None, Some(device)) => format!("device {device}"),
-        (None, None) => "GPU ?".into(),
+        (None, None) => "GPU unknown".into(),
     };
     Line::from(format!("{name}  tracked {}", size(device.bytes)))
 }

@@ -1,10 +1,12 @@
-//! Help: the effect of each key.
+//! Help: what was lost, and the effect of each key.
 
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::color::Tone;
-use gpuprobe_report::words::wrapped;
+use gpuprobe_report::words::{age, describe_lost, wrapped};
+use gpuprobe_views::text::describe_losers;
 
 use super::style::mark;
+use crate::feed::Update;
 
 /// Keys, two spaces, and what they do.
 const KEYS: &[&str] = &[
@@ -37,9 +39,40 @@ const NOTES: &[&str] = &[
      The curve is the used memory of the last two minutes.",
 ];
 
-/// The help, `columns` wide, painted with tones.
-pub(crate) fn text(is_replay: bool, columns: usize) -> String {
-    let mut lines = vec![Tone::Heading.paint("keys")];
+/// Processes with losses that are named, at most.
+const MAX_LOSERS: usize = 8;
+/// What losses mean.
+const LOST: &str = "Figures of these processes are incomplete: HELD is too low where an allocation was lost, too high \
+                    where a free was; without its call stack, memory counts but has no line. Other processes' figures \
+                    are right. A trace of one process (--pid) loses less.";
+
+/// What was lost, of whom, since when, and what that means, in lines `columns` wide; nothing if nothing was.
+/// `seen_ns` is when a loss was first seen, and when the last was.
+fn losses(update: &Update, seen_ns: (u64, u64), columns: usize) -> Vec<String> {
+    let ago = |ns| age(update.now_ns.saturating_sub(ns));
+    let (first, last) = (ago(seen_ns.0), ago(seen_ns.1));
+    let lost = describe_lost(&update.report.lost);
+    let mut losers = describe_losers(&update.report.lost_by_user);
+    losers.truncate(MAX_LOSERS);
+    let said = [format!("{lost}; first seen {first} ago, last {last} ago")];
+    let said = said.into_iter().chain(losers);
+    let said = said.chain([LOST.to_owned(), String::new()]);
+    let mut lines = vec![Tone::Bad.paint("lost events")];
+    lines.extend(said.flat_map(|line| wrapped(&format!("  {line}"), columns, 2)));
+    lines
+}
+
+/// The help, `columns` wide, painted with tones: first the losses of a report, if there are any, which were first and
+/// last seen at `lost_ns`.
+pub(crate) fn text(
+    is_replay: bool,
+    update: Option<&Update>,
+    lost_ns: Option<(u64, u64)>,
+    columns: usize,
+) -> String {
+    let lost = update.zip(lost_ns);
+    let mut lines = lost.map_or(Vec::new(), |(update, ns)| losses(update, ns, columns));
+    lines.push(Tone::Heading.paint("keys"));
     let others = if is_replay { REPLAY } else { LIVE };
     for line in KEYS.iter().chain(others) {
         let (keys, what) = line.split_once("  ").unwrap_or((line, ""));

@@ -57,6 +57,8 @@ pub(crate) struct TopView {
     /// The last report that had the process looked at, which may have ended since.
     had_process: Option<Update>,
     series: UsedSeries,
+    /// When losses were first seen, and when the last were, on the clock of reports.
+    lost_ns: Option<(u64, u64)>,
     is_paused: bool,
     pages: PageStack,
     /// A message, and the time of the report after it.
@@ -77,6 +79,7 @@ impl TopView {
     pub(crate) fn update(&mut self, update: Update) {
         let now_ns = update.now_ns;
         self.series.note(&update.report, now_ns);
+        self.note_losses(&update);
         self.latest = Some(update);
         if let Some((_, since_ns)) = &mut self.message {
             let since_ns = *since_ns.get_or_insert(now_ns);
@@ -87,6 +90,15 @@ impl TopView {
         if !self.is_paused {
             self.show_latest();
         }
+    }
+
+    fn note_losses(&mut self, update: &Update) {
+        let (lost, now_ns) = (&update.report.lost, update.now_ns);
+        let latest = self.latest.as_ref();
+        let is_same = latest.is_some_and(|latest| latest.report.lost == *lost);
+        let (first_ns, last_ns) = self.lost_ns.unwrap_or((now_ns, now_ns));
+        let last_ns = if is_same { last_ns } else { now_ns };
+        self.lost_ns = lost.any().then_some((first_ns, last_ns));
     }
 
     fn show_latest(&mut self) {
@@ -205,7 +217,10 @@ impl TopView {
                 })
             }
             Page::Explained(explain) => explain::to_text(explain, columns),
-            Page::Help => help::text(self.config.is_replay, columns),
+            Page::Help => {
+                let update = self.latest.as_ref();
+                help::text(self.config.is_replay, update, self.lost_ns, columns)
+            }
             Page::Processes | Page::Process(_) => String::new(),
         };
         let lines = style::lines(&painted);

@@ -8,6 +8,7 @@ use gpuprobe_model::text::{printable, size};
 use super::{Cell, Column, both, count, known, shown, some, text, value};
 use gpuprobe_analysis::diff::StackGrowth;
 use gpuprobe_report::fold::{self, file_name, place};
+use gpuprobe_report::label::python_name;
 use gpuprobe_report::lists::{self, AllocationRow};
 use gpuprobe_report::memleak::{GpuShare, Memleak, Peak, ProcessReport, SiteReport};
 use gpuprobe_report::verdict::{Judgement, Verdict};
@@ -123,7 +124,7 @@ impl<'a> SiteRow<'a> {
                 value("bytes", |r| Cell::Bytes(r.site.live.all().bytes)),
                 shown("HELD", 0, |r| r.held(false)),
                 shown("NEVER FREED", 0, |r| r.held(true)),
-                shown("%HELD", 8, |r| some(r.share(), Cell::Share)),
+                shown("%", 8, |r| some(r.share(), Cell::Share)),
                 shown("", 9, |r| some(r.share(), Cell::Bar)),
                 shown("CHANGE", 2, |r| some(r.change(), Cell::Change)),
                 shown("PEAK", 7, |r| peak(r.site.peak)),
@@ -384,7 +385,7 @@ pub(crate) fn frame_place(frame: &Frame) -> String {
 fn frame_function(frame: &Frame) -> String {
     let inlined = if frame.inlined { " [inlined]" } else { "" };
     match frame.language.is_python() {
-        true => frame.function.clone(),
+        true => python_name(&frame.function),
         false => names::simplify(&printable(&frame.function)) + inlined,
     }
 }

@@ -9,14 +9,17 @@ use super::sites::{SiteList, write_tensors};
 use crate::tables::memory::{KINDS, ProcessLine, allocations, processes};
 use gpuprobe_report::lists::{AllocationRow, GpuUsers, gpus};
 use gpuprobe_report::memleak::{Memleak, NvmlUsage, ProcessReport};
+use gpuprobe_report::names::cut;
 use gpuprobe_report::owners::{OwnerReport, UNKNOWN};
 use gpuprobe_report::words::{age, amount, bar, plural, signed_size};
 use gpuprobe_report::{GroupBy, SiteNumber};
 
 /// Ended processes that hold nothing are named up to here.
 const MAX_EMPTY: usize = 10;
-/// Owners that are named at most.
+/// Owners, and processes that hold nothing, that are named at most.
 const MAX_OWNERS: usize = 8;
+/// Columns of a command in a list of names.
+const NAME: usize = 40;
 /// Objects of one line from which on they are worth a line.
 const MANY: u64 = 8;
 /// Blocks of the bar of a GPU that is full.
@@ -89,10 +92,22 @@ fn write_gpus(memleak: &Memleak, top: usize, page: &mut Page) {
         page.list(processes(), &users.collect::<Vec<_>>(), top, 2);
     }
     let elsewhere = living.filter(|process| process.gpus.is_empty());
-    let elsewhere: Vec<_> = elsewhere.map(|process| (process, None)).collect();
+    let (idle, elsewhere): (Vec<_>, Vec<_>) =
+        elsewhere.partition(|process| process.live.is_empty());
     if !elsewhere.is_empty() {
-        page.line("without memory of a GPU");
-        page.table(processes(), &elsewhere, 2);
+        page.line("with host memory only");
+        let elsewhere = elsewhere.into_iter().map(|process| (process, None));
+        page.table(processes(), &elsewhere.collect::<Vec<_>>(), 2);
+    }
+    if !idle.is_empty() {
+        let more = idle.len().saturating_sub(MAX_OWNERS) as u64;
+        let name = |process: &&ProcessReport| {
+            let program = cut(&printable(&process.program()), NAME);
+            format!("{program} ({})", process.who.pid)
+        };
+        let named = idle.iter().take(MAX_OWNERS).map(name);
+        let named = commas(named.chain(counts(&[(more, "more")])));
+        page.note(format!("without GPU memory: {named}"));
     }
 }
 
@@ -265,13 +280,17 @@ fn held(process: &ProcessReport, is_of_file: bool) -> String {
     if live.gpu.allocations > 0 {
         said += &format!(" in {}", plural(live.gpu.allocations, "allocation"));
     }
-    if process.peak_bytes > 0 {
-        let ago = process.peak_age_ns.filter(|_| !is_of_file);
-        let ago = ago.map_or(String::new(), |ns| format!(", {} ago", age(ns)));
-        let change = process.change_bytes.filter(|_| !process.exited);
-        let change = change.map(|by| format!("; change {}", signed_size(by)));
-        let (peak, change) = (size(process.peak_bytes), change.unwrap_or_default());
-        said += &format!("  (peak {peak}{ago}{change})");
+    let peak = Some(process.peak_bytes).filter(|peak| *peak > live.gpu.bytes);
+    let ago = process.peak_age_ns.filter(|_| !is_of_file);
+    let ago = ago.map_or(String::new(), |ns| format!(", {} ago", age(ns)));
+    let peak = peak.map(|peak| format!("peak {}{ago}", size(peak)));
+    let change = process
+        .change_bytes
+        .filter(|_| !process.exited && process.peak_bytes > 0);
+    let change = change.map(|by| format!("change {}", signed_size(by)));
+    let both: Vec<_> = peak.into_iter().chain(change).collect();
+    if !both.is_empty() {
+        said += &format!("  ({})", both.join("; "));
     }
     if let Some(moved) = process.checkpointed {
         let moved = amount(moved.bytes, moved.allocations);
@@ -295,10 +314,10 @@ fn held(process: &ProcessReport, is_of_file: bool) -> String {
 /// Memory of a process of which nothing was traced.
 fn untraced(process: &ProcessReport) -> String {
     let Some(nvml) = &process.nvml else {
-        return "0 traced since attach; CUDA is loaded".into();
+        return "nothing allocated since attach".into();
     };
     let held = size(nvml.used_bytes);
-    format!("{held} held (nvidia-smi), 0 traced since attach")
+    format!("{held} held (nvidia-smi), nothing allocated since attach")
 }
 
 /// Terms added to `held_bytes` to make nvidia-smi's number.

@@ -122,32 +122,45 @@ impl<'a> SiteList<'a> {
         ));
         page.lines(&lines(site, self.view, page.layout, LISTING - 3));
     }
+
+    /// Writes every frame of the site of this number, if its stack was folded.
+    fn write_whole_stack(&self, number: u32, page: &mut Page) {
+        let site = self.sites.iter().find(|site| site.has_id(number));
+        if let Some(site) = site.filter(|site| site.folded.is_some()) {
+            page.part();
+            page.head("the whole stack");
+            let view = View {
+                full_stacks: true,
+                ..View::default()
+            };
+            page.lines(&lines(site, &view, page.layout, 0));
+        }
+    }
 }
 
-/// The site of this number, of tensors of a device or of the process itself, with its stack and allocations, in lines
-/// of so many columns, with the colours of [`gpuprobe_os::color`].
+/// The site of this number, of tensors of a device or of the process itself, with its stack, its allocations, and the
+/// whole stack where that was folded, in lines of so many columns, with the colours of [`gpuprobe_os::color`].
 pub fn to_text(
     process: &ProcessReport,
     device: Option<u16>,
     number: u32,
     columns: usize,
 ) -> String {
-    let mut page = Page::painted(columns);
-    let view = &View {
-        full_stacks: true,
-        ..View::default()
+    let (view, mut page) = (&View::default(), Page::painted(columns));
+    let list = match device {
+        None => Some(SiteList::new(process, view)),
+        Some(device) => {
+            let pools = process.allocators.iter();
+            let mut pools = pools.filter(|pool| pool.device == device);
+            pools.find_map(|pool| SiteList::of_tensors(process, pool, view))
+        }
     };
-    let Some(device) = device else {
-        SiteList::new(process, view).write_one(number, &mut page);
-        write_allocations(process, Some(number), &mut page);
-        return page.text;
-    };
-    let mut pools = process
-        .allocators
-        .iter()
-        .filter(|pool| pool.device == device);
-    if let Some(list) = pools.find_map(|pool| SiteList::of_tensors(process, pool, view)) {
+    if let Some(list) = list {
         list.write_one(number, &mut page);
+        if device.is_none() {
+            write_allocations(process, Some(number), &mut page);
+        }
+        list.write_whole_stack(number, &mut page);
     }
     page.text
 }

@@ -65,7 +65,8 @@ pub(super) fn write_copies(report: &BandwidthUtil, page: &mut Page) {
         let some = commas(some.map(|(count, what)| plural(*count, what)));
         page.head(&format!("{name}  {some}"));
         page.table(COPIES, &copies, 2);
-        if copies.iter().any(|one| one.bytes_per_second.is_none()) {
+        let has_none = |one: &Work| one.bytes_per_second.is_none() && !one.is_set();
+        if copies.iter().any(has_none) {
             page.line("  no GB/S: calls return before the transfer ends; --activity times the GPU");
         }
         let sites = report.sites.iter().filter(|site| site.pid == first.who.pid);

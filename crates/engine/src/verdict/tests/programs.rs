@@ -283,7 +283,7 @@ fn makes_a_larger_one(
             draft.free(old, time_ns + MILLISECOND_NS);
         }
     }
-    format!("one that is made anew, larger each time, each {every_s:.2} s")
+    format!("one reallocated larger each time, each {every_s:.2} s")
 }
 
 fn keeps_handles_of_cycles(draft: &mut Draft, bytes: u64, random: &mut Random) -> String {
@@ -496,7 +496,7 @@ fn loads_and_works(draft: &mut Draft, random: &mut Random) -> String {
     format!("{count} weights in {until_s:.1} s, then steps of {step_s:.2} s")
 }
 
-/// One is made anew at each step, of any size.
+/// One is reallocated at each step, of any size.
 fn varies_in_size(draft: &mut Draft, random: &mut Random) -> String {
     let every_s = random.scale(0.05, 3.0);
     for time_ns in times(random, 1.0 / every_s, true) {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::feed::PlaybackState;
+use gpuprobe_model::UserLoss;
 
 #[test]
 fn a_process_that_ends_stays_on_the_screen() {
@@ -128,6 +129,34 @@ fn the_help_names_every_key_and_scrolls() {
             .iter()
             .any(|line| line.contains("COMMAND"))
     );
+}
+
+#[test]
+fn losses_are_explained_in_the_help() {
+    let (mut scene, mut view) = opened();
+    letters(&mut view, "?");
+    assert!(!drawn(&mut view, (80, 24)).concat().contains("lost events"));
+    for count in [5, 7, 7] {
+        let mut update = scene.update(None);
+        let report = Arc::make_mut(&mut update.report);
+        report.lost.tensors = count;
+        report.lost_by_user = vec![UserLoss {
+            uid: 1001,
+            pid: Some(20),
+            comm: Some("evil\u{1b}".into()),
+            what: "tensors".into(),
+            count,
+        }];
+        view.update(update);
+    }
+    let screen = drawn(&mut view, (80, 24));
+    assert!(screen[0].contains("LOST 7 (see ?)"), "{screen:#?}");
+    let losses = [
+        "lost events",
+        "  7 tensors; first seen 2.0s ago, last 1.0s ago",
+        "  7 tensors of user 1001 (PID 20 evil\\u{1b})",
+    ];
+    assert_eq!(screen[2..5], losses);
 }
 
 #[test]

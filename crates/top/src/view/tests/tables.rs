@@ -137,10 +137,9 @@ fn a_process_has_its_call_sites_and_these_their_allocations() {
     let report = json(&update.report);
     let threads = &report["memleak"]["processes"][1]["threads"];
     let screen = drawn(&mut view, (80, 40));
-    assert!(
-        screen.iter().any(|line| line.contains("loss.backward()")),
-        "{screen:#?}"
-    );
+    let place = |text: &str| screen.iter().position(|line| line.contains(text)).unwrap();
+    let places = ["loss.backward()", "0x", "the whole stack"].map(place);
+    assert!(places.is_sorted(), "{screen:#?}");
     let shown = screen.iter().filter(|line| line.contains("0x")).count();
     let listed = threads[0]["allocations"].as_array().unwrap();
     let here = listed.iter().filter(|one| one["kind"] == "device");

@@ -107,19 +107,15 @@ fn cycles_of_leaks() -> Vec<Planted> {
                 });
             },
         ),
-        plant(
-            "a buffer that is made anew, larger each time",
-            Some(60),
-            |draft| {
-                let mut old = None;
-                every(0.5).for_each(|(number, at)| {
-                    let new = draft.allocate(at, number << 16);
-                    if let Some(old) = old.replace(new) {
-                        draft.free(old, at + MILLISECOND_NS);
-                    }
-                });
-            },
-        ),
+        plant("a buffer reallocated larger each time", Some(60), |draft| {
+            let mut old = None;
+            every(0.5).for_each(|(number, at)| {
+                let new = draft.allocate(at, number << 16);
+                if let Some(old) = old.replace(new) {
+                    draft.free(old, at + MILLISECOND_NS);
+                }
+            });
+        }),
         plant(
             "warm-up of all sizes that levels off after 50 s",
             None,
