@@ -175,7 +175,7 @@ fn more_stacks_than_a_transaction_holds_are_all_written() {
     // As in a live run, each is a site, whatever the names.
     let leakage = ["--analysis", "leakage", "--group"];
     let text = report(&file, &leakage);
-    assert!(text.contains(" in 700 allocations "), "{text}");
+    assert!(text.contains(" in 700 allocations"), "{text}");
     let sites = sites(&report_json(&file, &leakage));
     assert_eq!(sites.len(), 700);
     assert_eq!(sites[0]["live_allocations"], 1);
