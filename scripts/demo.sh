@@ -94,15 +94,15 @@ cat -n "$source"
 say "a program that runs already; it is not restarted"
 "$program" 1000 &
 app=$!
-show "$gpuprobe" --pid "$app" --duration 3s --interval 1h --stacks-shown
+show "$gpuprobe" --pid "$app" --duration 1s --stacks-shown
 kill "$app"
 wait "$app" 2>/dev/null || true
 app=
 
 say "a program from its first call; the exit status says whether it leaks"
 status=0
-show "$gpuprobe" --interval 1h --stacks-shown -- "$program"
-"$gpuprobe" --interval 1h --fail-on leak --output "$work/gate" -- "$program" || status=$?
+show "$gpuprobe" --stacks-shown -- "$program"
+"$gpuprobe" --fail-on leak --output "$work/gate" -- "$program" || status=$?
 [[ $status -eq 100 ]] || die "--fail-on leak ended with $status, not 100"
 # shellcheck disable=SC2016 # as one would type it
 printf '\n$ %s --fail-on leak -- %s; echo $?\n%s\n' "$gpuprobe" "$program" "$status"

@@ -164,6 +164,9 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
         if view.site.is_some() {
             return;
         }
+        if !process.allocators.is_empty() {
+            page.line("memory from CUDA, with these in it:");
+        }
     }
     for name in &process.framework_pools {
         page.line(format!(
