@@ -432,7 +432,7 @@ impl SeriesSet {
         }
     }
 
-    /// Adds the gravest verdicts on a process.
+    /// Adds the worst verdicts on a process.
     fn add_verdicts(&mut self, report: &Report, pid: u32, most: usize) {
         let explained = report.explain.iter();
         let verdicts = explained.flat_map(|explain| explain.of_process(pid));
