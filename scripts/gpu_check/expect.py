@@ -120,7 +120,7 @@ def compare(report, expected, unknown_device=False, any_api=False):
     >>> thread = dict(tid=7, comm="t", live_bytes=8, live_allocations=1, allocations=[
     ...     dict(address="0x20", bytes=8, device=None, api="cudaMalloc")])
     >>> process = dict(pid=7, exited=False, live_bytes=8, live_allocations=1, threads=[thread])
-    >>> report = dict(schema=2, lost=dict(memory=0), memleak=dict(
+    >>> report = dict(schema=3, lost=dict(memory=0), memleak=dict(
     ...     alloc_calls=2, free_calls=2, failed_calls=1, unknown_frees=1, live_bytes=8,
     ...     live_allocations=1, calls=dict(cudaMalloc=2), processes=[process]))
     >>> expected = Expected(dict(cudaMalloc=2), 2, 1, 1,
@@ -186,7 +186,7 @@ def compare_torch(report, after, before=None):
     ...     dict(address="0x20", bytes=8, device=0, api="cudaMalloc"),
     ...     dict(address="0x90", bytes=4, device=0, api="cuMemAlloc_v2")])
     >>> process = dict(pid=7, exited=False, live_bytes=12, live_allocations=2, threads=[thread])
-    >>> report = dict(schema=2, lost={}, memleak=dict(
+    >>> report = dict(schema=3, lost={}, memleak=dict(
     ...     alloc_calls=3, free_calls=1, failed_calls=0, unknown_frees=1, live_bytes=12,
     ...     live_allocations=2, calls=dict(cudaMalloc=2, cuMemAlloc_v2=1), processes=[process]))
     >>> old, new = dict(address=16, total_size=4), dict(address=32, total_size=8)
