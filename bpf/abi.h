@@ -37,10 +37,12 @@ enum gp_op {
 	/* Creates a context on `device`, writes it to `out` and makes it current */
 	GP_OP_CONTEXT_CREATE,
 	GP_OP_CONTEXT_RETAIN, /* Writes the primary context of `device` to `out` */
-	GP_OP_CONTEXT_SET,    /* Makes the context `address` current */
-	GP_OP_CONTEXT_PUSH,   /* Makes the context `address` current and pushes the previous one */
-	GP_OP_CONTEXT_POP,    /* Pops the current context */
-	GP_OP_CONTEXT_GET,    /* Writes the current context to `out` */
+	/* Writes a context to `out` whose device and memory are those of `address` */
+	GP_OP_CONTEXT_PART,
+	GP_OP_CONTEXT_SET,  /* Makes the context `address` current */
+	GP_OP_CONTEXT_PUSH, /* Makes the context `address` current and pushes the previous one */
+	GP_OP_CONTEXT_POP,  /* Pops the current context */
+	GP_OP_CONTEXT_GET,  /* Writes the current context to `out` */
 	/* Writes the device of context `address` (or of the current one) to `out` */
 	GP_OP_CONTEXT_DEVICE,
 	GP_OP_DEVICE_SET,    /* Makes `device` current */
@@ -55,7 +57,7 @@ enum gp_op {
 	/* Copies or sets `size` bytes, times `factors`, from `out` to `address`; `device`
 	 * is the kind of the copy */
 	GP_OP_COPY,
-	/* Copies as many bytes as an array of `factors[0]` sizes at `size` adds up to */
+	/* Makes `factors[0]` copies: `size`, `out` and `address` are arrays */
 	GP_OP_COPY_BATCH,
 	/* Allocates `size` bytes of physical memory and writes a handle to `out` */
 	GP_OP_HANDLE_CREATE,
@@ -86,14 +88,15 @@ enum gp_op {
 	/* Releases one reference to the primary context of `device`; the last one destroys
 	 * it */
 	GP_OP_PRIMARY_RELEASE,
-	/* Writes a new pool on `device` to `out`; `stream` is the location type, `size`
-	 * the memory type */
+	/* Writes a new pool on `device` to `out`; `stream` is the location, `size` the
+	 * memory type */
 	GP_OP_POOL_CREATE,
 	GP_OP_POOL_DESTROY, /* Destroys the pool `address` once all its allocations are freed */
 	/* Trims the pool `address`: unused memory is released, down to `size` bytes */
 	GP_OP_POOL_TRIM,
 	/* Writes the value of attribute `stream` of the pool `address` to `out` */
 	GP_OP_POOL_ATTRIBUTE,
+	GP_OP_POOL_LIMIT, /* Sets attribute `stream` of the pool `address` */
 	/* Writes a pool of `device` to `out`; `stream` and `size` are as in
 	 * GP_OP_POOL_CREATE */
 	GP_OP_POOL_OF_DEVICE,

@@ -29,8 +29,10 @@ enum gp_number_u32 {
 	GP_PROCESS_PID_SHIFT = 10,
 };
 
-/* CUgraphNodeType of nodes that concern memory, the size of GP_OP_GRAPH_NODE. */
+/* CUgraphNodeType, the size of GP_OP_GRAPH_NODE: the last that is known, and those that concern
+ * memory. */
 enum gp_number_u64 {
+	GP_NODE_LAST = 18, /* in CUDA 13.5 */
 	GP_NODE_ALLOCATES = 10,
 	GP_NODE_FREES = 11,
 };
@@ -208,7 +210,7 @@ struct gp_copy {
 	__u64 destination;
 	__u64 source;   /* 0 for a memset */
 	__s32 kind;     /* cudaMemcpyKind, or the memory type of the source */
-	__u16 second;   /* the memory type of the destination */
+	__u16 second;   /* the memory type of the destination; of a batch, the copy's number */
 	__u16 captured; /* captured into a graph, not executed */
 	__u64 stack;    /* as gp_call.stack */
 };

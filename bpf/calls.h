@@ -174,7 +174,7 @@ static __always_inline int gp_open_call(struct pt_regs *ctx, struct gp_arguments
 		goto lost;
 	/* Graphs are built of thousands of nodes that do not concern memory. */
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_ALLOCATES &&
-	    (__u32)frame->size != GP_NODE_FREES)
+	    (__u32)frame->size != GP_NODE_FREES && (__u32)frame->size <= GP_NODE_LAST)
 		return 1;
 	gp_take_call_stack(ctx, recipe, frame, thread, tid);
 	/* Last: what is above is not the call's. */

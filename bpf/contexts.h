@@ -134,12 +134,17 @@ static __always_inline void gp_apply_number(struct gp_thread *thread, struct gp_
 __noinline int gp_apply_context(struct gp_thread *thread, struct gp_frame *frame, __u32 op)
 {
 	struct gp_current *current;
+	struct gp_context *whole;
 	__u64 context = 0;
 
 	if (!thread || !frame)
 		return 0;
 	current = gp_current_of(thread);
 	switch (op) {
+	case GP_OP_CONTEXT_PART:
+		whole = gp_context_of(thread, frame->address);
+		frame->device = whole ? whole->device : GP_DEVICE_UNKNOWN;
+		/* fall through */
 	case GP_OP_CONTEXT_CREATE:
 	case GP_OP_CONTEXT_RETAIN:
 		if (bpf_probe_read_user(&context, sizeof(context), (void *)frame->out))

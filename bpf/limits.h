@@ -25,17 +25,18 @@
 /* Maximum length of a kernel's mangled name with its terminating zero. Longer names
  * (deep templates) are truncated. */
 #define GP_NAME_LEN 4096
-/* Maximum number of copies in a batched call whose sizes are summed. A longer batch is
- * counted as lost. */
+/* Maximum number of copies in a batched call that are sent. Further ones are counted as
+ * lost. */
 #define GP_MAX_BATCH 256
 
-/* CUDA_MEMCPY3D_BATCH_OP, equal in CUDA 12.8 to 13: its size, and the offsets of its
- * operand types (CUmemcpy3DOperandType) and of its extent. */
+/* CUDA_MEMCPY3D_BATCH_OP, equal in CUDA 12.8 to 13.5: its size, and the offsets of its
+ * operands (a CUmemcpy3DOperandType, then the address) and of its extent. */
 #define GP_CUBOID_BYTES 112
-#define GP_CUBOID_SOURCE_TYPE_AT 0
-#define GP_CUBOID_DESTINATION_TYPE_AT 40
+#define GP_CUBOID_SOURCE_AT 0
+#define GP_CUBOID_DESTINATION_AT 40
 #define GP_CUBOID_EXTENT_AT 80
 #define GP_OPERAND_POINTER 1
+#define GP_OPERAND_ADDRESS_AT 8
 
 /* Upper limit of the number of records in a batch. */
 #define GP_MAX_BATCH_RECORDS (GP_MAX_BATCH_BYTES / 16)

@@ -230,7 +230,10 @@ found:
 		return;
 	}
 	if (gp_is_copy(op)) {
-		gp_send_copy(thread, frame, result, tid);
+		if (op == GP_OP_COPY_BATCH)
+			gp_send_copies(thread, frame, result, tid);
+		else
+			gp_send_copy(thread, frame, result, tid);
 		return;
 	}
 	if (gp_is_single(op))

@@ -6,6 +6,7 @@
 # NAME is one of
 #     web        the page of the HTML report: types, form, its tests, and in a browser (nodejs, npm, chromium)
 #     no-live    the program without live tracing, built without clang
+#     functions  scripts/check-functions.py: what the newest CUDA libraries export (downloads 0.6 GB)
 #     book       docs/ as a book (mdbook, which is installed if it is missing: some minutes)
 #     benches    the benchmarks, in small
 #     load soak  short runs of scripts/bench-load.sh and scripts/soak.sh: counts are compared, times are not
@@ -30,7 +31,7 @@ step_seconds=7200
 # shellcheck source-path=SCRIPTDIR source=suite.sh
 source scripts/suite.sh
 
-parts=(web no-live book benches load soak recordings faults package kernels)
+parts=(web no-live functions book benches load soak recordings faults package kernels)
 modules=()
 for file in tests/e2e/long/*; do
     module=$(basename "$file" .rs)
@@ -67,6 +68,10 @@ if wants web; then
     count "web" '^# pass ([0-9]+)$' '^# fail ([0-9]+)$' "${web[@]}" run test
     rust_tests "the HTML report in a browser" \
         cargo test --locked --package gpuprobe --test recordings -- --ignored browser
+fi
+
+if wants functions; then
+    check "functions of the newest CUDA libraries" scripts/check-functions.py
 fi
 
 if wants book; then

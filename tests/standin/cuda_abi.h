@@ -31,6 +31,11 @@ typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUarray_st *CUarray;
 typedef struct CUlaunchAttribute_st CUlaunchAttribute;
 typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
+typedef struct CUlogicalEndpointProp_st CUlogicalEndpointProp;
+typedef uint32_t CUlogicalEndpointId;
 typedef int CUjit_option;
 typedef int CUlibraryOption;
 typedef int CUstreamCaptureMode;
@@ -247,7 +252,10 @@ enum {
     CU_MEM_LOCATION_TYPE_DEVICE = 1,
     CU_MEM_LOCATION_TYPE_HOST = 2,
     CU_MEM_LOCATION_TYPE_HOST_NUMA = 3,
+    CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN = 6,
+    CU_MEM_LOCATION_TYPE_OF_THE_FUTURE = 7,
 };
+enum { CU_DEVICE_CPU = -1 };
 
 enum {
     CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
@@ -266,7 +274,13 @@ enum {
 };
 
 typedef struct {
-    int type, id;
+    int type;
+    union {
+        int id;
+        struct {
+            unsigned char deviceId, localityDomainId;
+        } localized;
+    };
 } CUmemLocation;
 
 typedef struct {
@@ -345,6 +359,8 @@ typedef struct {
     long long reserved2;
 } CUgraphNodeParams;
 
+_Static_assert(sizeof(CUmemLocation) == 8, "CUmemLocation");
+_Static_assert(offsetof(CUmemLocation, localized.localityDomainId) == 5, "CUmemLocation");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
 _Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");

@@ -66,9 +66,10 @@ CUresult context_current(CUcontext *context)
     if (thread->depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     *context = thread->stack[thread->depth - 1];
-    return atomic_load_explicit(&(*context)->active, memory_order_acquire)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    bool active = atomic_load_explicit(&(*context)->active, memory_order_acquire);
+    if ((*context)->whole)
+        *context = (*context)->whole;
+    return active ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 static CUresult push(CUcontext context)
@@ -80,11 +81,8 @@ static CUresult push(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+static CUresult retain(CUcontext *context, CUdevice device)
 {
-    ENTER_INITIALIZED();
-    if (!context)
-        return CUDA_ERROR_INVALID_VALUE;
     if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     pthread_mutex_lock(&lock);
@@ -95,6 +93,12 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
         tell(primary[device]);
     *context = primary[device];
     return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    ENTER_INITIALIZED();
+    return context ? retain(context, device) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Destroying a context frees what it owns: no free is called for its blocks, and no unload for its
@@ -111,9 +115,8 @@ static void deactivate(struct CUctx_st *context)
     streams_release_owned(context);
 }
 
-CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+static CUresult release(CUdevice device)
 {
-    ENTER_INITIALIZED();
     if (!is_device(device))
         return CUDA_ERROR_INVALID_DEVICE;
     CUresult result = CUDA_SUCCESS;
@@ -124,6 +127,51 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
         deactivate(primary[device]);
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    ENTER_INITIALIZED();
+    return release(device);
+}
+
+struct CUgreenCtx_st {
+    CUcontext context;
+};
+
+CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
+                          unsigned int flags)
+{
+    ENTER_INITIALIZED();
+    CUcontext whole;
+    if (!green || !resources || !flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult error = retain(&whole, device);
+    if (error)
+        return error;
+    *green = calloc(1, sizeof **green);
+    (*green)->context = context_new(device, false);
+    (*green)->context->whole = whole;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
+{
+    ENTER_INITIALIZED();
+    if (!context || !green)
+        return CUDA_ERROR_INVALID_VALUE;
+    *context = green->context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    ENTER_INITIALIZED();
+    if (!green)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!atomic_exchange(&green->context->active, false))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return release(green->context->device);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)

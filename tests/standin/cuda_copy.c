@@ -278,6 +278,47 @@ static CUresult copy_cuboids(size_t count, const CUDA_MEMCPY3D_BATCH_OP *cuboids
     return CUDA_SUCCESS;
 }
 
+/* Pages of managed memory; any block will do here. */
+static CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation to, struct order order)
+{
+    bool captured, on_device = to.type == CU_MEM_LOCATION_TYPE_DEVICE && is_device(to.id);
+    if (to.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+        on_device = is_device(to.localized.deviceId);
+    if (!on_device && to.type != CU_MEM_LOCATION_TYPE_HOST &&
+        to.type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!bytes || blocks_state(address, bytes) != BLOCK_LIVE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return order_check(order, &captured);
+}
+
+static CUmemLocation location_of(CUdevice device)
+{
+    return (CUmemLocation){ device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST
+                                                    : CU_MEM_LOCATION_TYPE_DEVICE,
+                            { device } };
+}
+
+/* locations[k] is that of the prefetches from indexes[k] on. */
+static CUresult prefetch_batch(const CUdeviceptr *addresses, const size_t *sizes, size_t count,
+                               const CUmemLocation *locations, const size_t *indexes,
+                               size_t location_count, unsigned long long flags, struct order order)
+{
+    CUstream stream = order.stream ? order.stream : order.null_stream;
+    size_t location = 0;
+    if (!addresses || !sizes || !count || flags || stream == CU_STREAM_LEGACY || !locations ||
+        !indexes || indexes[0] || !location_count || location_count > count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        if (location + 1 < location_count && indexes[location + 1] == i)
+            location++;
+        CUresult error = prefetch(addresses[i], sizes[i], locations[location], order);
+        if (error)
+            return error;
+    }
+    return CUDA_SUCCESS;
+}
+
 DEFINE_TWINS(cuMemcpy, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t bytes),
              copy(UNIFIED(dst), UNIFIED(src), bytes, BLOCKING))
 DEFINE_TWINS(cuMemcpyHtoD_v2, _ptds, (CUdeviceptr dst, const void *src, size_t bytes),
@@ -355,3 +396,27 @@ DEFINE_TWINS(cuMemcpy3DBatchAsync_v2, _ptsz,
              (size_t count, CUDA_MEMCPY3D_BATCH_OP *cuboids, unsigned long long flags,
               CUstream stream),
              flags ? CUDA_ERROR_INVALID_VALUE : copy_cuboids(count, cuboids, NULL, ON(stream)))
+DEFINE_TWINS(cuMemcpyWithAttributesAsync, _ptsz,
+             (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUmemcpyAttributes *attributes,
+              CUstream stream),
+             attributes ? copy(UNIFIED(dst), UNIFIED(src), bytes, ON(stream))
+                        : CUDA_ERROR_INVALID_VALUE)
+DEFINE_TWINS(cuMemcpy3DWithAttributesAsync, _ptsz,
+             (CUDA_MEMCPY3D_BATCH_OP * cuboid, unsigned long long flags, CUstream stream),
+             flags ? CUDA_ERROR_INVALID_VALUE : copy_cuboids(1, cuboid, NULL, ON(stream)))
+DEFINE_TWINS(cuMemPrefetchAsync, _ptsz,
+             (CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream),
+             prefetch(address, bytes, location_of(device), ON(stream)))
+DEFINE_TWINS(cuMemPrefetchAsync_v2, _ptsz,
+             (CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
+              CUstream stream),
+             flags ? CUDA_ERROR_INVALID_VALUE : prefetch(address, bytes, location, ON(stream)))
+#define PREFETCH_BATCH(symbol)                                                                 \
+    DEFINE_TWINS(symbol, _ptsz,                                                                \
+                 (CUdeviceptr * addresses, size_t * sizes, size_t count,                       \
+                  CUmemLocation * locations, size_t * location_indexes, size_t location_count, \
+                  unsigned long long flags, CUstream stream),                                  \
+                 prefetch_batch(addresses, sizes, count, locations, location_indexes,          \
+                                location_count, flags, ON(stream)))
+PREFETCH_BATCH(cuMemPrefetchBatchAsync)
+PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync)

@@ -59,6 +59,28 @@ CUresult cuDeviceGetCount(int *count)
     return CUDA_SUCCESS;
 }
 
+#define MAX_ENDPOINTS 64
+static atomic_bool endpoints[MAX_ENDPOINTS];
+
+static CUresult set_endpoint(CUlogicalEndpointId id, bool exists)
+{
+    return id < MAX_ENDPOINTS && atomic_exchange(&endpoints[id], exists) != exists
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLogicalEndpointCreate(CUlogicalEndpointId id, const CUlogicalEndpointProp *properties)
+{
+    ENTER_INITIALIZED();
+    return properties ? set_endpoint(id, true) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuLogicalEndpointDestroy(CUlogicalEndpointId id)
+{
+    ENTER_INITIALIZED();
+    return set_endpoint(id, false);
+}
+
 enum { RUNNING, LOCKED, CHECKPOINTED };
 static atomic_int state;
 

@@ -35,6 +35,7 @@ struct CUctx_st {
     CUdevice device;
     uint32_t number; /* as CUPTI has it, from 1 */
     bool primary;
+    CUcontext whole;       /* of a green context, the primary one, which has its memory */
     unsigned int retained; /* primary contexts only; under the contexts' lock */
     atomic_bool active;
 };
@@ -373,6 +374,9 @@ struct physical {
     CUmemLocation location;
     int handle_types;
 };
+
+/* Makes a part of a device the device; false if there is no such location. */
+bool location_resolve(CUmemLocation *location);
 
 extern pthread_mutex_t vmm_lock;
 

@@ -108,16 +108,10 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
     ENTER_INITIALIZED();
     if (!pool || !properties || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    switch (properties->location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-        return is_device(properties->location.id) ? pool_new(pool, properties->location.id, false)
-                                                  : CUDA_ERROR_INVALID_VALUE;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-        return pool_new(pool, -1, false);
-    default:
+    CUmemLocation location = properties->location;
+    if (!location_resolve(&location))
         return CUDA_ERROR_INVALID_VALUE;
-    }
+    return pool_new(pool, location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : -1, false);
 }
 
 /* Frees nothing: allocations stay until they are freed. */

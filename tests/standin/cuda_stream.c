@@ -199,6 +199,13 @@ static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode, CUstrea
     return error;
 }
 
+/* Work goes into a command list of a graphics API; the graph is dropped with it. */
+static CUresult begin_cig(CUstream stream, CUstreamCigCaptureParams *params, CUstream null_stream)
+{
+    return params ? begin_capture(stream, CU_STREAM_CAPTURE_MODE_RELAXED, null_stream)
+                  : CUDA_ERROR_INVALID_VALUE;
+}
+
 static void leave_capture(void *object, void *graph)
 {
     struct CUstream_st *stream = object;
@@ -239,6 +246,20 @@ static CUresult end_capture(CUstream stream, CUgraph *result, CUstream null_stre
     pthread_mutex_unlock(&lock);
     return error;
 }
+
+static CUresult end_cig(CUstream stream, CUstream null_stream)
+{
+    CUgraph graph;
+    CUresult error = end_capture(stream, &graph, null_stream);
+    if (!error)
+        handle_release(graph);
+    return error;
+}
+
+DEFINE_TWINS(cuStreamBeginCaptureToCig, _ptsz, (CUstream stream, CUstreamCigCaptureParams *params),
+             begin_cig(stream, params, null_stream))
+
+DEFINE_TWINS(cuStreamEndCaptureToCig, _ptsz, (CUstream stream), end_cig(stream, null_stream))
 
 DEFINE_TWINS(cuStreamSynchronize, _ptsz, (CUstream stream), synchronize(stream, null_stream))
 

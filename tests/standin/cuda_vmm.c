@@ -20,6 +20,24 @@ static bool is_on_device(const struct physical *physical)
     return physical->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
+bool location_resolve(CUmemLocation *location)
+{
+    switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+        *location =
+            (CUmemLocation){ CU_MEM_LOCATION_TYPE_DEVICE, { location->localized.deviceId } };
+        return is_device(location->id);
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return is_device(location->id);
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_OF_THE_FUTURE:
+        return true;
+    default:
+        return false;
+    }
+}
+
 void physical_settle(struct physical *physical)
 {
     if (physical->references || physical->mappings)
@@ -27,25 +45,6 @@ void physical_settle(struct physical *physical)
     if (is_on_device(physical) && !physical->imported)
         blocks_uncharge(physical->location.id, physical->bytes);
     handle_release(physical);
-}
-
-static bool is_location(CUmemLocation location)
-{
-    switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-        return is_device(location.id);
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool are_properties(const CUmemAllocationProp *properties)
-{
-    return properties && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           is_location(properties->location);
 }
 
 static CUmemGenericAllocationHandle handle_of(const struct physical *physical)
@@ -57,21 +56,25 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *properties, unsigned long long flags)
 {
     ENTER_INITIALIZED();
-    if (!handle || !bytes || bytes % GRANULARITY || flags || !are_properties(properties))
+    if (!handle || !bytes || bytes % GRANULARITY || flags || !properties ||
+        properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-    if (on_device && !blocks_charge(properties->location.id, bytes))
+    CUmemLocation location = properties->location;
+    if (!location_resolve(&location))
+        return CUDA_ERROR_INVALID_VALUE;
+    bool on_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (on_device && !blocks_charge(location.id, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&vmm_lock);
     struct physical *physical = handle_take(HANDLE_PHYSICAL);
     if (physical) {
         physical->bytes = bytes;
         physical->references = 1;
-        physical->location = properties->location;
+        physical->location = location;
         physical->handle_types = properties->requestedHandleTypes;
         *handle = handle_of(physical);
     } else if (on_device) {
-        blocks_uncharge(properties->location.id, bytes);
+        blocks_uncharge(location.id, bytes);
     }
     pthread_mutex_unlock(&vmm_lock);
     return physical ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -146,7 +149,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
         physical->bytes = share.bytes;
         physical->references = 1;
         physical->imported = true;
-        physical->location = (CUmemLocation){ share.location_type, share.location_id };
+        physical->location = (CUmemLocation){ share.location_type, { share.location_id } };
         physical->handle_types = type;
         *handle = handle_of(physical);
     }

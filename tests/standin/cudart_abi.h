@@ -23,6 +23,8 @@ typedef struct cudaArray *cudaArray_t;
 typedef const struct cudaArray *cudaArray_const_t;
 typedef struct cudaLaunchAttribute_st cudaLaunchAttribute;
 typedef struct CUmemcpyAttributes_st cudaMemcpyAttributes;
+struct cudaMemcpy3DBatchOp;
+struct cudaMemLocation;
 
 enum {
     cudaMemcpyHostToHost = 0,
@@ -224,6 +226,20 @@ TWINS(cudaMemcpyFromArray, _ptds,
 TWINS(cudaMemcpyArrayToArray, _ptds,
       (cudaArray_t dst, size_t dst_x, size_t dst_y, cudaArray_const_t src, size_t src_x,
        size_t src_y, size_t bytes, cudaMemcpyKind kind));
+/* The structures are the driver's under other names. */
+TWINS(cudaMemcpyWithAttributesAsync, _ptsz,
+      (void *dst, const void *src, size_t bytes, cudaMemcpyAttributes *attributes,
+       cudaStream_t stream));
+TWINS(cudaMemcpy3DWithAttributesAsync, _ptsz,
+      (struct cudaMemcpy3DBatchOp * cuboid, unsigned long long flags, cudaStream_t stream));
+TWINS(cudaMemPrefetchBatchAsync, _ptsz,
+      (void **addresses, size_t *sizes, size_t count, struct cudaMemLocation *locations,
+       size_t *location_indexes, size_t location_count, unsigned long long flags,
+       cudaStream_t stream));
+TWINS(cudaMemDiscardAndPrefetchBatchAsync, _ptsz,
+      (void **addresses, size_t *sizes, size_t count, struct cudaMemLocation *locations,
+       size_t *location_indexes, size_t location_count, unsigned long long flags,
+       cudaStream_t stream));
 /* As CUDA 12 has it; CUDA 13 took the failing index away. */
 TWINS(cudaMemcpyBatchAsync, _ptsz,
       (void **dsts, void **srcs, size_t *sizes, size_t count, cudaMemcpyAttributes *attributes,

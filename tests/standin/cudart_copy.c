@@ -220,3 +220,21 @@ DEFINE_TWINS(cudaMemset, _ptds, (void *dst, int value, size_t bytes),
              streams->set(ADDRESS(dst), (unsigned char)value, bytes))
 DEFINE_TWINS(cudaMemsetAsync, _ptsz, (void *dst, int value, size_t bytes, cudaStream_t stream),
              streams->set_async(ADDRESS(dst), (unsigned char)value, bytes, stream))
+
+DEFINE_TWINS(cudaMemcpyWithAttributesAsync, _ptsz,
+             (void *dst, const void *src, size_t bytes, cudaMemcpyAttributes *attributes,
+              cudaStream_t stream),
+             streams->copy_with(ADDRESS(dst), ADDRESS(src), bytes, attributes, stream))
+DEFINE_TWINS(cudaMemcpy3DWithAttributesAsync, _ptsz,
+             (struct cudaMemcpy3DBatchOp * cuboid, unsigned long long flags, cudaStream_t stream),
+             streams->copy_3d_with((CUDA_MEMCPY3D_BATCH_OP *)cuboid, flags, stream))
+#define PREFETCH_BATCH(symbol, member)                                                         \
+    DEFINE_TWINS(symbol, _ptsz,                                                                \
+                 (void **addresses, size_t *sizes, size_t count,                               \
+                  struct cudaMemLocation *locations, size_t *location_indexes,                 \
+                  size_t location_count, unsigned long long flags, cudaStream_t stream),       \
+                 streams->member((CUdeviceptr *)addresses, sizes, count,                       \
+                                 (CUmemLocation *)locations, location_indexes, location_count, \
+                                 flags, stream))
+PREFETCH_BATCH(cudaMemPrefetchBatchAsync, prefetch_batch)
+PREFETCH_BATCH(cudaMemDiscardAndPrefetchBatchAsync, discard_and_prefetch_batch)

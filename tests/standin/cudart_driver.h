@@ -102,6 +102,11 @@
     FUNCTION(copy_3d, cuMemcpy3D, 3020, cuMemcpy3D_v2) \
     FUNCTION(copy_3d_async, cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2) \
     FUNCTION(copy_batch_async, cuMemcpyBatchAsync, 12080, cuMemcpyBatchAsync) \
+    FUNCTION(copy_with, cuMemcpyWithAttributesAsync, 13020, cuMemcpyWithAttributesAsync) \
+    FUNCTION(copy_3d_with, cuMemcpy3DWithAttributesAsync, 13020, cuMemcpy3DWithAttributesAsync) \
+    FUNCTION(prefetch_batch, cuMemPrefetchBatchAsync, 13000, cuMemPrefetchBatchAsync) \
+    FUNCTION(discard_and_prefetch_batch, cuMemDiscardAndPrefetchBatchAsync, 13000, \
+             cuMemDiscardAndPrefetchBatchAsync) \
     FUNCTION(set, cuMemsetD8, 3020, cuMemsetD8_v2) \
     FUNCTION(set_async, cuMemsetD8Async, 3020, cuMemsetD8Async)
 /* clang-format on */

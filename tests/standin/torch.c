@@ -106,7 +106,7 @@ static bool map_pieces(struct device *device, struct range *range, size_t offset
     CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = { CU_MEM_LOCATION_TYPE_DEVICE, (int)(device - devices) },
+        .location = { CU_MEM_LOCATION_TYPE_DEVICE, { (int)(device - devices) } },
     };
     for (size_t i = offset / piece; i * piece < offset + bytes; i++) {
         CUmemGenericAllocationHandle handle;

@@ -29,9 +29,10 @@ __attribute__((weak)) const struct command more_commands[] = {
 };
 
 static const struct command *const command_groups[] = {
-    main_commands,    memory_commands,  kind_commands,   stress_commands,  thread_commands,
-    process_commands, module_commands,  launch_commands, graph_commands,   copy_commands,
-    async_commands,   gmemory_commands, vmm_commands,    context_commands, more_commands,
+    main_commands,   memory_commands,  kind_commands,   stress_commands,
+    thread_commands, process_commands, module_commands, launch_commands,
+    graph_commands,  copy_commands,    async_commands,  gmemory_commands,
+    vmm_commands,    context_commands, cuda13_commands, more_commands,
 };
 
 enum { GROUPS = sizeof command_groups / sizeof *command_groups };

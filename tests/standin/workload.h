@@ -271,7 +271,8 @@ struct command {
 /* Each ends with a row without a usage. */
 extern const struct command main_commands[], memory_commands[], kind_commands[], stress_commands[],
     thread_commands[], process_commands[], module_commands[], launch_commands[], graph_commands[],
-    copy_commands[], async_commands[], gmemory_commands[], vmm_commands[], context_commands[];
+    copy_commands[], async_commands[], gmemory_commands[], vmm_commands[], context_commands[],
+    cuda13_commands[];
 /* Commands that not every program has. */
 extern const struct command more_commands[];
 
@@ -293,6 +294,8 @@ bool parse_double(const char *word, double max, double *value, struct reply *rep
 bool stream_named(const char *text, void **stream, bool *captured, struct reply *reply);
 /* The same for one that is not captured. */
 bool running_stream(const char *text, void **stream, struct reply *reply);
+/* The stream of that number is captured, for graphics, or no more. */
+void stream_captured(const char *text, bool is_captured);
 /* Streams, graphs and modules of the context were destroyed with it; see thread_context. */
 void streams_forget_context(int device, const void *context);
 void modules_forget_context(int device, const void *context);
@@ -313,7 +316,9 @@ const struct kernel *last_module(size_t *count);
 /* A slot of stream-ordered memory that is freed on `stream`, not yet added. */
 struct slot async_slot(enum memory_kind kind, void *address, size_t bytes, void *stream);
 /* Of a new pool, on the thread's device or on the host. */
-CUmemPoolProps pool_properties(bool on_host);
+/* Where the calling thread's next memory is to be; NULL: on its device. */
+CUmemLocation location_named(const char *where);
+CUmemPoolProps pool_properties(const char *where);
 
 /* Runs `line` on the worker thread `name` and waits for it. */
 bool run_on_worker(const char *name, char *line, struct reply *reply);

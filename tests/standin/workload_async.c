@@ -131,13 +131,27 @@ static bool reply_attributes(struct reply *reply, void *pool, const char *name)
     return true;
 }
 
-CUmemPoolProps pool_properties(bool on_host)
+/* "host", "domain" (the second one of the device), or a location of the future. */
+CUmemLocation location_named(const char *where)
+{
+    if (!where)
+        return (CUmemLocation){ CU_MEM_LOCATION_TYPE_DEVICE, { thread_device } };
+    if (strcmp(where, "domain"))
+        return (CUmemLocation){ strcmp(where, "host") ? CU_MEM_LOCATION_TYPE_OF_THE_FUTURE
+                                                      : CU_MEM_LOCATION_TYPE_HOST,
+                                { 0 } };
+    CUmemLocation part = { CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, { 0 } };
+    part.localized.deviceId = (unsigned char)thread_device;
+    part.localized.localityDomainId = 1;
+    return part;
+}
+
+CUmemPoolProps pool_properties(const char *where)
 {
     return (CUmemPoolProps){
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
         .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = { on_host ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-                      on_host ? 0 : thread_device },
+        .location = location_named(where),
     };
 }
 
@@ -148,9 +162,9 @@ CALL_SITE static bool run_pool(const struct args *args, struct reply *reply)
     int error;
     const char *what = args->text[0], *which = args->text[1], *more = args->text[2];
     if (!strcmp(what, "create")) {
-        CUmemPoolProps properties = pool_properties(which != NULL);
+        CUmemPoolProps properties = pool_properties(which);
         error = api.pool_create(&pool, &properties);
-        return add_pool(reply, pool, which != NULL, error);
+        return add_pool(reply, pool, properties.location.type == CU_MEM_LOCATION_TYPE_HOST, error);
     }
     if (!strcmp(what, "default")) {
         error = api.device_default_pool(&pool, thread_device);
@@ -299,7 +313,8 @@ const struct command async_commands[] = {
     { "poolalloc POOL SIZE [COUNT] [stream=]", NEEDS_API, run_poolalloc },
     { "afree FIRST [COUNT] [plain]", NEEDS_API, run_afree },
     { "freeasync <first|null> [COUNT]", NEEDS_API, run_freeasync },
-    /* create [host], default; of a pool: destroy, trim [KEPT], attr [NAME], threshold BYTES, use */
+    /* create [host|domain|future], default; of a pool: destroy, trim [KEPT], attr [NAME], threshold
+       BYTES, use */
     { "pool <what> [<pool|host>] [<value>]", NEEDS_API, run_pool },
     { "ipcget SLOT [OFFSET]", NEEDS_API, run_ipcget },
     { "ipcopen <hex>", NEEDS_API, run_ipcopen },

@@ -72,6 +72,11 @@ enum copy_kind {
     COPY_D2A,
     COPY_A2D,
     COPY_A2A,
+    COPY_BATCH_MIXED,
+    COPY_PREFETCH,
+    COPY_PREFETCH_HOST,
+    COPY_PREFETCH_DOMAIN,
+    COPY_PREFETCH_BOTH,
     COPY_KINDS,
 };
 
@@ -81,7 +86,10 @@ enum copy_kind {
      KIND(DEFAULT_D2D))
 #define KINDS_2D (KIND(2D_H2D) | KIND(2D_D2H) | KIND(2D_D2D))
 #define KINDS_3D (KIND(3D_H2D) | KIND(3D_D2H) | KIND(3D_D2D))
+#define KINDS_BATCH (KIND(BATCH) | KIND(BATCH_MIXED))
 #define KINDS_BATCH_3D (KIND(BATCH_3D) | KIND(BATCH_3D_ARRAY))
+#define KINDS_PREFETCH (KIND(PREFETCH) | KIND(PREFETCH_HOST) | KIND(PREFETCH_DOMAIN))
+#define KINDS_PREFETCHES (KINDS_PREFETCH | KIND(PREFETCH_BOTH))
 
 enum place { HOST, DEVICE, ARRAY };
 
@@ -107,6 +115,8 @@ struct batch {
     CUdeviceptr dsts[MOST_BATCH_PARTS], srcs[MOST_BATCH_PARTS];
     size_t sizes[MOST_BATCH_PARTS], attribute_index, failed_index;
     CUmemcpyAttributes attributes;
+    CUmemLocation locations[2]; /* of prefetches */
+    size_t location_indexes[2], location_count;
     void *stream;
 };
 struct batch *batch_of(const struct copy *copy);

@@ -3,7 +3,8 @@
  * again: what the driver gives is counted as any other, ordinary memory is not.
  *
  * A copy's kind is what is copied to what; "2d", "3d" and "batch" go to the
- * device, "batch-3d-array" to an array. Without `via=` it is done by the first
+ * device, "batch-3d-array" to an array, every other copy of "batch-mixed" back to
+ * the host, and the second half of "prefetch-both" there. Without `via=` it is done by the first
  * function in the backend's table that can do it, which is a synchronous one
  * where there is one.
  */
@@ -38,6 +39,11 @@ static const struct shape {
     [COPY_D2A] = { "d2a", ARRAY, DEVICE },
     [COPY_A2D] = { "a2d", DEVICE, ARRAY },
     [COPY_A2A] = { "a2a", ARRAY, ARRAY },
+    [COPY_BATCH_MIXED] = { "batch-mixed", DEVICE, HOST },
+    [COPY_PREFETCH] = { "prefetch", DEVICE, HOST },
+    [COPY_PREFETCH_HOST] = { "prefetch-host", DEVICE, HOST },
+    [COPY_PREFETCH_DOMAIN] = { "prefetch-domain", DEVICE, HOST },
+    [COPY_PREFETCH_BOTH] = { "prefetch-both", DEVICE, HOST },
 };
 
 static bool find_shape(const char *name, enum copy_kind *kind, struct reply *reply)
@@ -233,7 +239,19 @@ struct batch *batch_of(const struct copy *copy)
         batch.dsts[i] = (uintptr_t)copy->dst + i * part;
         batch.srcs[i] = (uintptr_t)copy->src + i * part;
         batch.sizes[i] = i + 1 < copy->parts ? part : copy->bytes - i * part;
+        if (copy->kind == COPY_BATCH_MIXED && i % 2) {
+            CUdeviceptr dst = batch.dsts[i];
+            batch.dsts[i] = batch.srcs[i];
+            batch.srcs[i] = dst;
+        }
     }
+    const char *where = copy->kind == COPY_PREFETCH_HOST     ? "host"
+                        : copy->kind == COPY_PREFETCH_DOMAIN ? "domain"
+                                                             : NULL;
+    batch.locations[0] = location_named(where);
+    batch.locations[1] = location_named("host");
+    batch.location_indexes[1] = copy->parts / 2;
+    batch.location_count = copy->kind == COPY_PREFETCH_BOTH ? 2 : 1;
     batch.stream = copy->stream ? copy->stream : CU_STREAM_PER_THREAD;
     return &batch;
 }

@@ -79,6 +79,13 @@ static int call_batch_v2(const struct copy *c, __typeof__(&cuMemcpyBatchAsync_v2
                     b->stream);
 }
 
+static int call_prefetch_batch(const struct copy *c, __typeof__(&cuMemPrefetchBatchAsync) function)
+{
+    struct batch *b = batch_of(c);
+    return function(b->dsts, b->sizes, c->parts, b->locations, b->location_indexes,
+                    b->location_count, 0, b->stream);
+}
+
 static void set_operand(CUmemcpy3DOperand *operand, enum place place, void *start, size_t offset)
 {
     if (place == ARRAY) {
@@ -119,6 +126,14 @@ static int call_cuboids_v2(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsyn
     return function(c->parts, cuboids_of(c), 0, batch_of(c)->stream);
 }
 
+/* The whole of `c`, whatever its parts are. */
+static CUDA_MEMCPY3D_BATCH_OP *cuboid_of(const struct copy *c)
+{
+    struct copy whole = *c;
+    whole.parts = 1;
+    return cuboids_of(&whole);
+}
+
 /* TWINS(function, suffix of its variant, kinds, arguments in terms of `c`) */
 #define COPIES(TWINS)                                                                              \
     TWINS(cuMemcpyHtoD_v2, _ptds, KIND(H2D), (ADDRESS(c->dst), c->src, c->bytes))                  \
@@ -148,7 +163,16 @@ static int call_cuboids_v2(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsyn
     TWINS(cuMemcpyAtoHAsync_v2, _ptsz, KIND(A2H), (c->dst, c->src, 0, c->bytes, c->stream))        \
     TWINS(cuMemcpyDtoA_v2, _ptds, KIND(D2A), (c->dst, 0, ADDRESS(c->src), c->bytes))               \
     TWINS(cuMemcpyAtoD_v2, _ptds, KIND(A2D), (ADDRESS(c->dst), c->src, 0, c->bytes))               \
-    TWINS(cuMemcpyAtoA_v2, _ptds, KIND(A2A), (c->dst, 0, c->src, 0, c->bytes))
+    TWINS(cuMemcpyAtoA_v2, _ptds, KIND(A2A), (c->dst, 0, c->src, 0, c->bytes))                     \
+    TWINS(cuMemcpyWithAttributesAsync, _ptsz, KINDS_LINEAR,                                        \
+          (ADDRESS(c->dst), ADDRESS(c->src), c->bytes, &batch_of(c)->attributes, c->stream))       \
+    TWINS(cuMemcpy3DWithAttributesAsync, _ptsz, KINDS_BATCH_3D,                                    \
+          (cuboid_of(c), 0, batch_of(c)->stream))                                                  \
+    TWINS(cuMemPrefetchAsync, _ptsz, KIND(PREFETCH) | KIND(PREFETCH_HOST),                         \
+          (ADDRESS(c->dst), c->bytes, c->kind == COPY_PREFETCH ? c->dst_device : CU_DEVICE_CPU,    \
+           c->stream))                                                                             \
+    TWINS(cuMemPrefetchAsync_v2, _ptsz, KINDS_PREFETCH,                                            \
+          (ADDRESS(c->dst), c->bytes, batch_of(c)->locations[0], 0, c->stream))
 
 #define DEFINE(symbol, arguments)                  \
     static int call_##symbol(const struct copy *c) \
@@ -168,6 +192,10 @@ DEFINE_BATCH(cuMemcpyBatchAsync, call_batch)
 DEFINE_BATCH(cuMemcpyBatchAsync_ptsz, call_batch)
 DEFINE_BATCH(cuMemcpyBatchAsync_v2, call_batch_v2)
 DEFINE_BATCH(cuMemcpyBatchAsync_v2_ptsz, call_batch_v2)
+DEFINE_BATCH(cuMemPrefetchBatchAsync, call_prefetch_batch)
+DEFINE_BATCH(cuMemPrefetchBatchAsync_ptsz, call_prefetch_batch)
+DEFINE_BATCH(cuMemDiscardAndPrefetchBatchAsync, call_prefetch_batch)
+DEFINE_BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, call_prefetch_batch)
 DEFINE_BATCH(cuMemcpy3DBatchAsync, call_cuboids)
 DEFINE_BATCH(cuMemcpy3DBatchAsync_ptsz, call_cuboids)
 DEFINE_BATCH(cuMemcpy3DBatchAsync_v2, call_cuboids_v2)
@@ -175,13 +203,14 @@ DEFINE_BATCH(cuMemcpy3DBatchAsync_v2_ptsz, call_cuboids_v2)
 
 #define ROW(symbol, kinds) { #symbol, kinds, call_##symbol },
 #define ROW_TWINS(symbol, suffix, kinds, arguments) ROW(symbol, kinds) ROW(symbol##suffix, kinds)
+#define ROW_PAIR(symbol, kinds) ROW_TWINS(symbol, _ptsz, kinds, )
 
 const struct copy_method driver_copies[] = {
-    COPIES(ROW_TWINS) ROW(cuMemcpyBatchAsync, KIND(BATCH)) ROW(cuMemcpyBatchAsync_ptsz, KIND(BATCH))
-        ROW(cuMemcpyBatchAsync_v2, KIND(BATCH)) ROW(cuMemcpyBatchAsync_v2_ptsz, KIND(BATCH))
-            ROW(cuMemcpy3DBatchAsync, KINDS_BATCH_3D) ROW(cuMemcpy3DBatchAsync_ptsz, KINDS_BATCH_3D)
-                ROW(cuMemcpy3DBatchAsync_v2, KINDS_BATCH_3D)
-                    ROW(cuMemcpy3DBatchAsync_v2_ptsz, KINDS_BATCH_3D){ .function = NULL },
+    COPIES(ROW_TWINS) ROW_PAIR(cuMemcpyBatchAsync, KINDS_BATCH)
+        ROW_PAIR(cuMemcpyBatchAsync_v2, KINDS_BATCH) ROW_PAIR(cuMemcpy3DBatchAsync, KINDS_BATCH_3D)
+            ROW_PAIR(cuMemcpy3DBatchAsync_v2, KINDS_BATCH_3D) ROW_PAIR(cuMemPrefetchBatchAsync,
+                                                                       KINDS_PREFETCHES)
+                ROW_PAIR(cuMemDiscardAndPrefetchBatchAsync, KINDS_PREFETCHES){ .function = NULL },
 };
 
 /* Two rows, where the elements can be halved. */

@@ -104,7 +104,7 @@ static int alloc_node(enum way way, const struct graph *graph, size_t bytes, uin
     void *node;
     CUgraphNodeParams params = {
         .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
-        .alloc = { .poolProps = pool_properties(false), .bytesize = bytes },
+        .alloc = { .poolProps = pool_properties(NULL), .bytesize = bytes },
     };
     params.alloc.poolProps.handleTypes = 0; /* graphs share none */
     int error = way == BY_KIND ? api.graph_alloc(&node, graph->graph, NULL, 0, &params.alloc)

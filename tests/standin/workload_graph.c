@@ -1,5 +1,6 @@
 /* Commands about streams, and about graphs that are captured on them. */
 #include <dlfcn.h>
+#include <limits.h>
 #include <string.h>
 
 #include "workload.h"
@@ -43,6 +44,16 @@ bool stream_named(const char *text, void **stream, bool *captured, struct reply 
     if (captured)
         *captured = found && found->capture;
     return true;
+}
+
+void stream_captured(const char *text, bool is_captured)
+{
+    uint64_t number;
+    struct reply none = { 0 };
+    struct stream *found =
+        parse_u64(text, &number, &none) ? list_named(&streams, number, &none) : NULL;
+    if (found)
+        found->capture = is_captured ? UINT_MAX : 0;
 }
 
 bool running_stream(const char *text, void **stream, struct reply *reply)

@@ -45,6 +45,10 @@
     TWINS(FUNCTION, cudaMemcpyFromArray, _ptds) \
     TWINS(FUNCTION, cudaMemcpyArrayToArray, _ptds) \
     TWINS(FUNCTION, cudaMemcpyBatchAsync, _ptsz) \
+    TWINS(FUNCTION, cudaMemcpyWithAttributesAsync, _ptsz) \
+    TWINS(FUNCTION, cudaMemcpy3DWithAttributesAsync, _ptsz) \
+    TWINS(FUNCTION, cudaMemPrefetchBatchAsync, _ptsz) \
+    TWINS(FUNCTION, cudaMemDiscardAndPrefetchBatchAsync, _ptsz) \
     TWINS(FUNCTION, cudaMemset, _ptds) \
     TWINS(FUNCTION, cudaMemsetAsync, _ptsz)
 /* clang-format on */
@@ -230,6 +234,23 @@ static int call_batch(const struct copy *c, __typeof__(&cudaMemcpyBatchAsync) fu
                     &b->attribute_index, 1, &b->failed_index, b->stream);
 }
 
+/* Two pointers, whose operands begin with a 1. */
+static struct cudaMemcpy3DBatchOp *cuboid_of(const struct copy *c)
+{
+    static _Thread_local CUDA_MEMCPY3D_BATCH_OP cuboid;
+    cuboid = (CUDA_MEMCPY3D_BATCH_OP){
+        .src = { CU_MEMCPY_OPERAND_TYPE_POINTER, { { (uintptr_t)c->src, 0, 0, { 0, 0 } } } },
+        .dst = { CU_MEMCPY_OPERAND_TYPE_POINTER, { { (uintptr_t)c->dst, 0, 0, { 0, 0 } } } },
+        .extent = { c->bytes / 2, 2, 1 },
+    };
+    return (struct cudaMemcpy3DBatchOp *)&cuboid;
+}
+
+#define PREFETCHES(c)                                                                    \
+    (void **)batch_of(c)->dsts, batch_of(c)->sizes, (c)->parts,                          \
+        (struct cudaMemLocation *)batch_of(c)->locations, batch_of(c)->location_indexes, \
+        batch_of(c)->location_count, 0, batch_of(c)->stream
+
 #define ROWS_2D(c) (c)->dst, (c)->pitch, (c)->src, (c)->pitch, (c)->width, (c)->height, kind_of(c)
 
 #define TWO(COPY, symbol, suffix, kinds, arguments) \
@@ -251,6 +272,12 @@ static int call_batch(const struct copy *c, __typeof__(&cudaMemcpyBatchAsync) fu
         (c->dst, 0, 0, c->src, c->bytes, kind_of(c)))                                          \
     TWO(COPY, cudaMemcpyFromArray, _ptds, KIND(A2H) | KIND(A2D),                               \
         (c->dst, c->src, 0, 0, c->bytes, kind_of(c)))                                          \
+    TWO(COPY, cudaMemcpyWithAttributesAsync, _ptsz, KINDS_LINEAR,                              \
+        (c->dst, c->src, c->bytes, &batch_of(c)->attributes, c->stream))                       \
+    TWO(COPY, cudaMemcpy3DWithAttributesAsync, _ptsz, KIND(BATCH_3D),                          \
+        (cuboid_of(c), 0, batch_of(c)->stream))                                                \
+    TWO(COPY, cudaMemPrefetchBatchAsync, _ptsz, KINDS_PREFETCHES, (PREFETCHES(c)))             \
+    TWO(COPY, cudaMemDiscardAndPrefetchBatchAsync, _ptsz, KINDS_PREFETCHES, (PREFETCHES(c)))   \
     TWO(COPY, cudaMemcpyArrayToArray, _ptds, KIND(A2A),                                        \
         (c->dst, 0, 0, c->src, 0, 0, c->bytes, kind_of(c)))
 

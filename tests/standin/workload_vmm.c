@@ -50,14 +50,13 @@ static CUmemAllocationProp properties_of(bool on_host)
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = { on_host ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE,
-                      on_host ? 0 : thread_device },
+        .location = location_named(on_host ? "host" : NULL),
     };
 }
 
 static int set_access(CUdeviceptr address, size_t bytes)
 {
-    CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, thread_device }, 3 };
+    CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, { thread_device } }, 3 };
     return vmm.cuMemSetAccess(address, bytes, &access, 1);
 }
 
@@ -136,6 +135,8 @@ CALL_SITE static bool run_vcreate(const struct args *args, struct reply *reply)
     if (!vmm_load(reply))
         return false;
     CUmemAllocationProp properties = properties_of(on_host);
+    if (args->text[3])
+        properties.location = location_named(args->text[3]);
     struct tally tally = { 0 };
     for (uint64_t i = 0; i < args->number[1]; i++) {
         CUmemGenericAllocationHandle handle;
@@ -538,7 +539,7 @@ static bool run_vrandom(const struct args *args, struct reply *reply)
 }
 
 const struct command vmm_commands[] = {
-    { "vcreate SIZE [COUNT] [host]", NEEDS_API, run_vcreate },
+    { "vcreate SIZE [COUNT] [host] [at=]", NEEDS_API, run_vcreate },
     { "vrelease KSLOT [COUNT]", NEEDS_API, run_vrelease },
     { "vretain KSLOT", NEEDS_API, run_vretain },
     { "vreserve SIZE", NEEDS_API, run_vreserve },

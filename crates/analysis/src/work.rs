@@ -168,6 +168,8 @@ fn copies(
         let direction = Direction::ALL.into_iter().find(|d| d.name() == direction);
         let start_ns = integer(row, 0).unwrap_or(0);
         let ns = integer(row, 1).map_or(0, |end_ns| end_ns.saturating_sub(start_ns).max(0));
+        // Further copies of a batch have no duration.
+        let calls = u64::from(ns > 0);
         let copy = CalledCopy {
             which: CopyFilter {
                 pid: ids::pid(process),
@@ -187,8 +189,8 @@ fn copies(
         match range.has(start_ns) {
             false => {}
             true if failed => transfers.failed_calls += 1,
-            true if captured => transfers.captured += 1,
-            true => transfers.enter(copy.which, copy.bytes, copy.ns),
+            true if captured => transfers.captured += calls,
+            true => transfers.enter(copy.which, calls, copy.bytes, copy.ns),
         }
     })
 }

@@ -50,6 +50,22 @@ pub(super) const CONTEXTS: &[Function] = &[
         ),
     ),
     runtime(Op::DeviceReset, only("cudaDeviceReset")),
+    // A green context is a part of the primary one, whose memory it uses and which it keeps.
+    on(
+        A2,
+        of_kind(
+            HandleKind::GreenContext,
+            writes(driver(Op::ContextRetain, only("cuGreenCtxCreate"))),
+        ),
+    ),
+    Function {
+        address: A1,
+        ..writes(driver(Op::ContextPart, only("cuCtxFromGreenCtx")))
+    },
+    of_kind(
+        HandleKind::GreenContext,
+        about(driver(Op::ObjectDestroy, only("cuGreenCtxDestroy"))),
+    ),
     creates(Names("cuCtxCreate_v2", &["cuCtxCreate"]), A2),
     creates(only("cuCtxCreate_v3"), A4),
     creates(only("cuCtxCreate_v4"), A3),

@@ -1,12 +1,12 @@
-//! Copy and memset functions of the driver. The struct offsets are those of `CUDA_MEMCPY2D` and
-//! `CUDA_MEMCPY3D`, which are equal in CUDA 11.8 to 13.
+//! Copy, prefetch and memset functions of the driver. The struct offsets are those of `CUDA_MEMCPY2D` and
+//! `CUDA_MEMCPY3D`, which are equal in CUDA 11.8 to 13.5.
 
 use super::table::{A0, A1, A2, A3, A4, A5, DRIVER, NONE, Names, S1, S2, ptds, ptsz, row};
 use super::{CopyDirectionSource, Direction, EntryValue, Function, LaunchShape, Layer, Op};
-use CopyDirectionSource::{Always, ByAddresses, ByKind, ByTypes};
+use CopyDirectionSource::{Always, ByAddresses, ByDevice, ByKind, ByLocation, ByTypes};
 use Direction::{
     ArrayToArray, ArrayToDevice, ArrayToHost, DeviceToArray, DeviceToDevice, DeviceToHost,
-    HostToArray, HostToDevice, PeerToPeer, Set, Unknown,
+    HostToArray, HostToDevice, PeerToPeer, Set,
 };
 
 /// Destination, source and number of bytes.
@@ -39,7 +39,7 @@ pub(super) const fn copy(
         direction,
         shape: match direction {
             ByAddresses => LaunchShape::Addresses,
-            ByKind | ByTypes | Always(_) => LaunchShape::None,
+            ByKind | ByTypes | ByDevice | ByLocation | Always(_) => LaunchShape::None,
         },
         is_async: !matches!(stream.place, super::ArgumentPlace::None),
         ..row(layer, Op::Copy, names)
@@ -50,9 +50,9 @@ const fn driver(names: Names, direction: Direction, moves: Moves, stream: EntryV
     copy(DRIVER, names, Always(direction), moves, stream)
 }
 
-const fn by_addresses(names: Names, stream: EntryValue) -> Function {
-    let moves = ARGS_012;
-    copy(DRIVER, names, ByAddresses, moves, stream)
+/// A copy function with unified addresses.
+pub(super) const fn by_addresses(layer: Layer, names: Names, stream: EntryValue) -> Function {
+    copy(layer, names, ByAddresses, ARGS_012, stream)
 }
 
 /// A copy function with a `CUDA_MEMCPY2D`.
@@ -78,23 +78,52 @@ const fn cuboid(names: Names, direction: CopyDirectionSource, stream: EntryValue
     }
 }
 
+/// A function that takes arrays of destinations, sources and sizes.
 const fn batch(names: Names, stream: EntryValue) -> Function {
     Function {
-        // The copies of a batch may have different directions.
         factors: [A3, NONE],
         op: Op::CopyBatch,
-        ..driver(names, Unknown, ARGS_012, stream)
+        ..by_addresses(DRIVER, names, stream)
     }
 }
 
-/// A function that takes a batch of `CUDA_MEMCPY3D_BATCH_OP`.
-const fn batch_of_cuboids(names: Names, stream: EntryValue) -> Function {
-    let moves = Moves(NONE, NONE, A1);
+/// A function that takes `count` (without one, a single) `CUDA_MEMCPY3D_BATCH_OP`.
+pub(super) const fn cuboids(
+    layer: Layer,
+    names: Names,
+    count: EntryValue,
+    operations: EntryValue,
+    stream: EntryValue,
+) -> Function {
     Function {
-        factors: [A0, NONE],
+        factors: [count, NONE],
         op: Op::CopyBatch,
         shape: LaunchShape::Cuboids,
-        ..driver(names, Unknown, moves, stream)
+        ..copy(
+            layer,
+            names,
+            ByAddresses,
+            Moves(NONE, NONE, operations),
+            stream,
+        )
+    }
+}
+
+/// Prefetches argument 1 bytes of managed memory to the destination in argument 2.
+const fn prefetch(names: Names, direction: CopyDirectionSource, stream: EntryValue) -> Function {
+    Function {
+        device: A2.bits32(),
+        ..copy(DRIVER, names, direction, Moves(A0, NONE, A1), stream)
+    }
+}
+
+/// A function that prefetches a batch. With more than one location, the directions are unknown.
+pub(super) const fn prefetches(layer: Layer, names: Names) -> Function {
+    Function {
+        device: A3.behind(0).bits32(),
+        factors: [A2, A5],
+        op: Op::CopyBatch,
+        ..copy(layer, names, ByLocation, Moves(A0, NONE, A1), S1)
     }
 }
 
@@ -124,8 +153,9 @@ const fn driver_set(names: Names, scale: u8, height: EntryValue, stream: EntryVa
 }
 
 pub(super) const DRIVER_COPIES: &[Function] = &[
-    by_addresses(ptds!("cuMemcpy"), NONE),
-    by_addresses(ptsz!("cuMemcpyAsync"), A3),
+    by_addresses(DRIVER, ptds!("cuMemcpy"), NONE),
+    by_addresses(DRIVER, ptsz!("cuMemcpyAsync"), A3),
+    by_addresses(DRIVER, ptsz!("cuMemcpyWithAttributesAsync"), A4),
     driver(ptds!("cuMemcpyHtoD_v2"), HostToDevice, ARGS_012, NONE),
     driver(ptsz!("cuMemcpyHtoDAsync_v2"), HostToDevice, ARGS_012, A3),
     driver(ptds!("cuMemcpyDtoH_v2"), DeviceToHost, ARGS_012, NONE),
@@ -150,8 +180,13 @@ pub(super) const DRIVER_COPIES: &[Function] = &[
     cuboid(ptsz!("cuMemcpy3DPeerAsync"), PEER, A1),
     batch(ptsz!("cuMemcpyBatchAsync"), S2),
     batch(ptsz!("cuMemcpyBatchAsync_v2"), S1),
-    batch_of_cuboids(ptsz!("cuMemcpy3DBatchAsync"), A4),
-    batch_of_cuboids(ptsz!("cuMemcpy3DBatchAsync_v2"), A3),
+    cuboids(DRIVER, ptsz!("cuMemcpy3DBatchAsync"), A0, A1, A4),
+    cuboids(DRIVER, ptsz!("cuMemcpy3DBatchAsync_v2"), A0, A1, A3),
+    cuboids(DRIVER, ptsz!("cuMemcpy3DWithAttributesAsync"), NONE, A0, A2),
+    prefetch(ptsz!("cuMemPrefetchAsync"), ByDevice, A3),
+    prefetch(ptsz!("cuMemPrefetchAsync_v2"), ByLocation, A4),
+    prefetches(DRIVER, ptsz!("cuMemPrefetchBatchAsync")),
+    prefetches(DRIVER, ptsz!("cuMemDiscardAndPrefetchBatchAsync")),
     driver_set(ptds!("cuMemsetD8_v2"), 1, NONE, NONE),
     driver_set(ptsz!("cuMemsetD8Async"), 1, NONE, A3),
     driver_set(ptds!("cuMemsetD2D8_v2"), 1, A4, NONE),

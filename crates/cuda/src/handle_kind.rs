@@ -13,7 +13,9 @@ crate::named! {
         Context = "context",
         /// Of a device; its handle is the device's index.
         PrimaryContext = "primary context",
+        GreenContext = "green context",
         Pool = "memory pool",
+        LogicalEndpoint = "logical endpoint",
         Blas = "cuBLAS handle",
         BlasLt = "cuBLASLt handle",
         Fft = "cuFFT plan",

@@ -53,12 +53,12 @@ const fn pool_of_device(symbol: &'static str) -> Function {
     }
 }
 
-/// As [`pool_of_device`] in CUDA 13, which passes a location (its type, and the device at offset 4)
+/// As [`pool_of_device`] in CUDA 13, which passes a location (its type, and its number at offset 4)
 /// and the type of the memory: a device has a separate pool for managed memory.
 const fn pool_of_location(symbol: &'static str) -> Function {
     Function {
         device: A1.behind(4).bits32(),
-        stream: A1.behind(0).bits32(),
+        stream: A1.behind(0),
         size: A2.bits32(),
         ..makes(Op::PoolOfDevice, symbol)
     }
@@ -102,11 +102,11 @@ pub(super) const HOLDERS: &[Function] = &[
         HandleKind::Library,
         uses(Op::ModuleUnload, "cuLibraryUnload"),
     ),
-    // Pools. `CUmemPoolProps` has the memory type at offset 0, the location type at 8 and the
-    // location number at 12.
+    // Pools. `CUmemPoolProps` has the memory type at offset 0 and the location at 8: its type, and its
+    // number in the upper half.
     Function {
         device: A1.behind(12).bits32(),
-        stream: A1.behind(8).bits32(),
+        stream: A1.behind(8),
         size: A1.behind(0).bits32(),
         ..of_kind(HandleKind::Pool, makes(Op::PoolCreate, "cuMemPoolCreate"))
     },
@@ -114,6 +114,10 @@ pub(super) const HOLDERS: &[Function] = &[
     Function {
         size: A1,
         ..uses(Op::PoolTrim, "cuMemPoolTrimTo")
+    },
+    Function {
+        stream: A1.bits32(),
+        ..uses(Op::PoolLimit, "cuMemPoolSetAttribute")
     },
     Function {
         stream: A1.bits32(),
@@ -132,7 +136,7 @@ pub(super) const HOLDERS: &[Function] = &[
     Function {
         address: A2,
         device: A0.behind(4).bits32(),
-        stream: A0.behind(0).bits32(),
+        stream: A0.behind(0),
         size: A1.bits32(),
         ..driver(Op::PoolSet, only("cuMemSetMemPool"))
     },

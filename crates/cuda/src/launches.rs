@@ -64,6 +64,10 @@ const CAPTURE_BEGINS: Names = Names(
         "cuStreamBeginCapture_ptsz",
         "cuStreamBeginCaptureToGraph",
         "cuStreamBeginCaptureToGraph_ptsz",
+        "cuStreamBeginRecaptureToGraph",
+        "cuStreamBeginRecaptureToGraph_ptsz",
+        "cuStreamBeginCaptureToCig",
+        "cuStreamBeginCaptureToCig_ptsz",
     ],
 );
 const EVENT_RECORDS: Names = Names(
@@ -92,6 +96,8 @@ pub(super) const LAUNCHES: &[Function] = &[
             ..driver(Op::CaptureEnd, ptsz!("cuStreamEndCapture"))
         },
     ),
+    // What it captures is executed by a graphics API.
+    on(A0, driver(Op::CaptureEnd, ptsz!("cuStreamEndCaptureToCig"))),
     on(A1, about(driver(Op::EventRecord, EVENT_RECORDS))),
     on(
         A0,

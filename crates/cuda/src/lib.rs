@@ -55,7 +55,7 @@ use clap::{ArgGroup, Args};
 pub use abi::*;
 pub use frameworks::Framework;
 pub use handle_kind::HandleKind;
-pub use memory_kind::{AddressSpace, Belongs, KindSet, MemoryKind};
+pub use memory_kind::{AT_LOCALITY_DOMAIN, AddressSpace, Belongs, KindSet, MemoryKind};
 pub use objects::LIBRARIES;
 pub use table::FUNCTIONS;
 pub use value::EntryValue;
@@ -131,6 +131,9 @@ named! {
         UnifiedHostToDevice = "unified H2D",
         UnifiedDeviceToHost = "unified D2H",
         UnifiedDeviceToDevice = "unified D2D",
+        /// Managed memory whose pages the program asked to be moved, if they aren't there already.
+        PrefetchToDevice = "prefetch to D",
+        PrefetchToHost = "prefetch to H",
         /// A memset, not a copy.
         Set = "set",
         Unknown = "unknown",
@@ -158,6 +161,10 @@ pub enum CopyDirectionSource {
     ByTypes,
     /// The memory types of the two addresses.
     ByAddresses,
+    /// The number of a prefetch's device.
+    ByDevice,
+    /// The `CUmemLocationType` of a prefetch's destination.
+    ByLocation,
 }
 
 /// A row of the function table: a function and its variants, which take the same arguments.
@@ -183,13 +190,15 @@ pub struct Function {
     pub address: EntryValue,
     /// Pointer to the location of the result.
     pub out: EntryValue,
-    /// Device index that is passed in; for a copy, its kind or the memory type of the source.
+    /// Device index that is passed in; for a copy, its kind or the memory type of the source, for a
+    /// prefetch the type of its location.
     pub device: EntryValue,
     /// For a copy, the memory type of the destination.
     pub second: EntryValue,
     /// The stream, or another value that the operation needs.
     pub stream: EntryValue,
-    /// Factors of `size`, if present (a height, a depth). For a batch, the first is its length.
+    /// Factors of `size`, if present (a height, a depth). For a batch, its length, if it is not 1, and
+    /// the number of its locations.
     pub factors: [EntryValue; 2],
     /// If one of these is not 0, `size` is in array elements instead of bytes, and the copy is
     /// counted as lost.
@@ -289,6 +298,7 @@ mod tests {
                 }
                 Op::Free | Op::ContextSet | Op::ContextPush => (true, false, false),
                 Op::ContextCreate | Op::ContextRetain => (false, true, true),
+                Op::ContextPart => (true, true, false),
                 Op::ContextDevice => (has(function.address), true, false),
                 Op::ContextGet | Op::DeviceGet | Op::DeviceCount => (false, true, false),
                 Op::DeviceSet => (false, false, true),
@@ -307,11 +317,14 @@ mod tests {
                 Op::PoolAttribute | Op::GraphAllocate | Op::GraphNode | Op::GraphBuild => {
                     (true, true, false)
                 }
-                Op::ContextDestroy | Op::PoolDestroy | Op::PoolTrim | Op::GraphFree => {
-                    (true, false, false)
-                }
+                Op::ContextDestroy
+                | Op::PoolDestroy
+                | Op::PoolTrim
+                | Op::PoolLimit
+                | Op::GraphFree => (true, false, false),
                 Op::ModuleUnload | Op::GraphDestroy | Op::ObjectDestroy => (true, false, false),
-                Op::ObjectCreate => (false, true, false),
+                // Of some, the program chooses the number.
+                Op::ObjectCreate => (has(function.address), !has(function.address), false),
                 Op::Checkpoint | Op::Restore => (true, false, false),
                 Op::DeviceReset => (false, false, function.layer == Layer::Driver),
                 Op::PrimaryRelease => (false, false, true),
@@ -322,7 +335,8 @@ mod tests {
                 }
                 Op::CaptureBegin | Op::CaptureEnd => {
                     assert!(has(function.stream), "{}", function.symbol);
-                    (false, function.op == Op::CaptureEnd, false)
+                    let makes_graph = function.symbol == "cuStreamEndCapture";
+                    (false, makes_graph, false)
                 }
                 Op::EventRecord | Op::StreamWait | Op::StreamDestroy => {
                     assert!(has(function.stream), "{}", function.symbol);
@@ -340,7 +354,9 @@ mod tests {
                         CopyDirectionSource::Always(_) | CopyDirectionSource::ByAddresses => {
                             (false, false)
                         }
-                        CopyDirectionSource::ByKind => (true, false),
+                        CopyDirectionSource::ByKind
+                        | CopyDirectionSource::ByDevice
+                        | CopyDirectionSource::ByLocation => (true, false),
                         CopyDirectionSource::ByTypes => (true, true),
                     };
                     assert_eq!(has(function.device), kinds.0, "{}", function.symbol);

@@ -253,10 +253,10 @@ pub(super) const MEMORY: &[Function] = &[
         ..frees(DRIVER, Async, ptsz!("cuMemFreeAsync"))
     },
     // Virtual memory management. `CUmemAllocationProp` has the location
-    // type at offset 8 and the location number at 12.
+    // at offset 8: its type, and its number in the upper half.
     Function {
         device: A2.behind(12).bits32(),
-        extra: extra(&[A2.behind(8).bits32()]),
+        extra: extra(&[A2.behind(8)]),
         size: A1,
         ..writes(virtual_memory(Op::HandleCreate, "cuMemCreate"))
     },

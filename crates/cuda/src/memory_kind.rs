@@ -36,7 +36,7 @@ named! {
         /// [`Self::Static`].
         #[value(skip)]
         ManagedStatic = "managed static",
-        /// Unknown kind in an nsys export.
+        /// Unknown kind in an nsys export, or memory at a location that gpuprobe doesn't know.
         #[value(skip)]
         Unknown = "unknown",
         /// A block of a framework's caching allocator, within memory of another kind.
@@ -52,9 +52,26 @@ pub enum Belongs {
     Gpu,
     /// Total of host memory.
     Host,
-    /// Memory of another process or API, which is counted there.
+    /// Memory of another process or API, which is counted there, and memory at an unknown location.
     Elsewhere,
 }
+
+impl Belongs {
+    /// The total of memory with this `CUmemLocationType`, as of CUDA 13.5; `None` for unknown types.
+    pub const fn at(location_type: u32) -> Option<Self> {
+        match location_type {
+            AT_DEVICE | AT_LOCALITY_DOMAIN => Some(Self::Gpu),
+            // The host, a NUMA node of it, that of the thread.
+            2..=4 => Some(Self::Host),
+            _ => None,
+        }
+    }
+}
+
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const AT_DEVICE: u32 = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: a part of a device's memory.
+pub const AT_LOCALITY_DOMAIN: u32 = 6;
 
 /// Address space of an allocation's address or handle: equal numbers in different spaces are
 /// different allocations.
@@ -122,7 +139,7 @@ impl MemoryKind {
     /// Whether it is freed when its context is destroyed. Pool allocations and physical memory
     /// remain (observed with driver 580).
     pub const fn ends_with_context(self) -> bool {
-        !matches!(self, Self::Async | Self::Vmm | Self::Graph)
+        !matches!(self, Self::Async | Self::Vmm | Self::Graph | Self::Unknown)
     }
 
     /// Whether its size is computed from a descriptor; the driver may allocate more.

@@ -19,6 +19,14 @@ const fn creates(kind: HandleKind, symbol: &'static str) -> Function {
     of_kind(kind, writes(driver(Op::ObjectCreate, only(symbol))))
 }
 
+/// Makes or destroys the logical endpoint with the number in argument 0.
+const fn endpoint(op: Op, symbol: &'static str) -> Function {
+    Function {
+        address: A0.bits32(),
+        ..of_kind(HandleKind::LogicalEndpoint, driver(op, only(symbol)))
+    }
+}
+
 const fn in_library(op: Op, kind: HandleKind, names: Names) -> Function {
     of_kind(kind, row(Layer::Library, op, names))
 }
@@ -51,6 +59,9 @@ pub(super) const OBJECTS: &[Function] = &[
             Names("cuEventDestroy_v2", &["cuEventDestroy"]),
         )),
     ),
+    endpoint(Op::ObjectCreate, "cuLogicalEndpointCreate"),
+    endpoint(Op::ObjectCreate, "cuLogicalEndpointImport"),
+    endpoint(Op::ObjectDestroy, "cuLogicalEndpointDestroy"),
     opens(HandleKind::Blas, "cublasCreate_v2"),
     closes(HandleKind::Blas, "cublasDestroy_v2"),
     opens(HandleKind::BlasLt, "cublasLtCreate"),

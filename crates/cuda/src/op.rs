@@ -58,6 +58,7 @@ impl Op {
                 | Self::PoolDestroy
                 | Self::PoolTrim
                 | Self::PoolAttribute
+                | Self::PoolLimit
                 | Self::PoolOfDevice
                 | Self::PoolSet
                 | Self::GraphAllocate
@@ -111,6 +112,7 @@ impl Op {
             self,
             Self::ContextCreate
                 | Self::ContextRetain
+                | Self::ContextPart
                 | Self::ContextSet
                 | Self::ContextPush
                 | Self::ContextPop

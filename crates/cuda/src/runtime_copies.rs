@@ -1,6 +1,9 @@
-//! Copy and memset functions of the runtime.
+//! Copy, prefetch and memset functions of the runtime. `cudaMemPrefetchAsync` and the batches of copies have no
+//! row: their arguments differ between CUDA 12 and 13.
 
-use super::copies::{ARGS_012, ARGS_024, Moves, PEER, copy, set};
+use super::copies::{
+    ARGS_012, ARGS_024, Moves, PEER, by_addresses, copy, cuboids, prefetches, set,
+};
 use super::table::{A0, A1, A2, A3, A4, A5, NONE, Names, RUNTIME, S0, S1, S2, only, ptds, ptsz};
 use super::{CopyDirectionSource::ByKind, EntryValue, Function};
 
@@ -74,4 +77,14 @@ pub(super) const RUNTIME_COPIES: &[Function] = &[
     runtime_set(ptsz!("cudaMemset2DAsync"), A3, A4, A5),
     runtime_3d(ptds!("cudaMemcpy3D"), NONE),
     runtime_3d(ptsz!("cudaMemcpy3DAsync"), A1),
+    by_addresses(RUNTIME, ptsz!("cudaMemcpyWithAttributesAsync"), A4),
+    cuboids(
+        RUNTIME,
+        ptsz!("cudaMemcpy3DWithAttributesAsync"),
+        NONE,
+        A0,
+        A2,
+    ),
+    prefetches(RUNTIME, ptsz!("cudaMemPrefetchBatchAsync")),
+    prefetches(RUNTIME, ptsz!("cudaMemDiscardAndPrefetchBatchAsync")),
 ];

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use gpuprobe_cuda::{CopyDirectionSource, Direction, FUNCTIONS, Function, Layer, Op};
+use gpuprobe_cuda::{CopyDirectionSource, Direction, FUNCTIONS, Function, HandleKind, Layer, Op};
 
 /// A Markdown table of all traced functions, by operation and exporting library.
 fn markdown() -> String {
@@ -92,11 +92,17 @@ fn title(function: &Function) -> String {
         Op::ObjectCreate | Op::ObjectDestroy if function.layer == Layer::Library => {
             "handles of libraries".into()
         }
-        Op::ObjectCreate | Op::ObjectDestroy | Op::StreamDestroy => "streams, events".into(),
+        Op::ObjectDestroy if function.handle == Some(HandleKind::GreenContext) => {
+            "ends of contexts".into()
+        }
+        Op::ObjectCreate | Op::ObjectDestroy | Op::StreamDestroy => {
+            "streams, events, endpoints".into()
+        }
         Op::PoolCreate
         | Op::PoolDestroy
         | Op::PoolTrim
         | Op::PoolAttribute
+        | Op::PoolLimit
         | Op::PoolOfDevice
         | Op::PoolSet => "pools".into(),
         Op::GraphAllocate | Op::GraphFree | Op::GraphNode | Op::GraphBuild | Op::GraphDestroy => {
@@ -105,6 +111,7 @@ fn title(function: &Function) -> String {
         Op::ContextDestroy | Op::DeviceReset | Op::PrimaryRelease => "ends of contexts".into(),
         Op::ContextCreate
         | Op::ContextRetain
+        | Op::ContextPart
         | Op::ContextSet
         | Op::ContextPush
         | Op::ContextPop
@@ -123,6 +130,7 @@ fn title(function: &Function) -> String {
         {
             "memory sets".into()
         }
+        Op::Copy | Op::CopyBatch if function.symbol.contains("Prefetch") => "prefetches".into(),
         Op::Copy | Op::CopyBatch => "copies".into(),
         Op::Tensor => "tensors".into(),
         Op::OutOfMemory => "out of memory, after retries".into(),

@@ -51,6 +51,8 @@ pub(super) enum AllocationPlace {
     Host,
     /// GPU memory on an unknown device.
     Unknown,
+    /// Neither, as far as is known: a type of location that gpuprobe doesn't know.
+    Elsewhere,
 }
 
 impl From<Option<u16>> for AllocationPlace {
@@ -59,6 +61,7 @@ impl From<Option<u16>> for AllocationPlace {
     }
 }
 
+const ELSEWHERE: u8 = 253;
 const HOST: u8 = 254;
 const NO_DEVICE: u8 = 255;
 /// Thread ids are less (`PID_MAX_LIMIT`); others share this one.
@@ -73,10 +76,14 @@ impl Allocation {
             owner: new.tid.min(MAX_TID) << 8 | u32::from(new.slot),
             row: new.row,
             site: new.site,
-            kind: new.kind,
+            kind: match new.place {
+                AllocationPlace::Elsewhere => MemoryKind::Unknown,
+                _ => new.kind,
+            },
             space: new.space,
             device: match new.place {
                 AllocationPlace::Device(device) => u8::try_from(device).unwrap_or(NO_DEVICE),
+                AllocationPlace::Elsewhere => ELSEWHERE,
                 AllocationPlace::Host => HOST,
                 AllocationPlace::Unknown => NO_DEVICE,
             },
@@ -98,13 +105,14 @@ impl Allocation {
     pub fn belongs(&self) -> Belongs {
         match self.kind.belongs() {
             Belongs::Gpu if self.device == HOST => Belongs::Host,
+            Belongs::Gpu if self.device == ELSEWHERE => Belongs::Elsewhere,
             other => other,
         }
     }
 
     /// Device index, if known.
     pub fn device(&self) -> Option<u16> {
-        (self.device < HOST).then_some(u16::from(self.device))
+        (self.device < ELSEWHERE).then_some(u16::from(self.device))
     }
 
     /// Index of the GPU that the memory is on, if that is known; `None` of memory on the host, or with

@@ -20,63 +20,60 @@ const BLOCKS_OF_8: Texels = (64, 4);
 const BLOCKS_OF_16: Texels = (128, 4);
 const NV12: Texels = (12, 1);
 
-/// Bytes of an array created by a call of `layer`, from the values that the probe sends.
-pub(super) fn of_layer(layer: Layer, values: &[u64; 8]) -> u64 {
+/// Bytes of an array created by a call of `layer`, from the values that the probe sends; `None` of an
+/// unknown format.
+pub(super) fn of_layer(layer: Layer, values: &[u64; 8]) -> Option<u64> {
+    if values[7] & WITHOUT_MEMORY != 0 {
+        return Some(0);
+    }
     let texels = match layer {
         Layer::Runtime => of_runtime(values),
         _ => of_driver(values),
     };
-    bytes(texels, values)
+    Some(bytes(texels?, values))
 }
 
 /// Texels of an array created by a runtime call, from the values that the probe sends: bits of x and
 /// y, bits of z and w (32 bits each), `cudaChannelFormatKind`, width, height, depth, levels, flags.
 /// Width and height are in texels.
-fn of_runtime(values: &[u64; 8]) -> Texels {
+fn of_runtime(values: &[u64; 8]) -> Option<Texels> {
     let [xy, zw, kind, ..] = *values;
     let bits = [xy & 0xffff_ffff, xy >> 32, zw & 0xffff_ffff, zw >> 32];
     let bits = bits.iter().fold(0u64, |sum, &b| sum.saturating_add(b));
-    match kind {
+    Some(match kind {
         // cudaChannelFormatKindNV12: two planes, 12 bits per texel in both.
         4 => NV12,
         // cudaChannelFormatKindUnsignedBlockCompressed1, 1SRGB; 4 unsigned and signed.
         17 | 18 | 23 | 24 => BLOCKS_OF_8,
         // 2, 2SRGB, 3, 3SRGB; 5 and 6H unsigned and signed, 7, 7SRGB.
         19..=22 | 25..=30 => BLOCKS_OF_16,
-        _ => (bits, 1),
-    }
+        // All others whose texels have as many bits as their channels; 31 is 1010102, 33 is packed 4:4:4.
+        0..=16 | 31 | 33 => (bits, 1),
+        _ => return None,
+    })
 }
 
 /// Texels of an array created by a driver call, from the values that the probe sends:
 /// `CUarray_format`, channels, unused, then as in [`of_runtime`].
-fn of_driver(values: &[u64; 8]) -> Texels {
+fn of_driver(values: &[u64; 8]) -> Option<Texels> {
     let [format, channels, ..] = *values;
-    match format {
+    Some(match format {
         145 | 146 | 151 | 152 => BLOCKS_OF_8,
         147..=150 | 153..=158 => BLOCKS_OF_16,
         // Four channels packed into 32 bits.
         80 => (32, 1),
         // NV12 and other planar formats: 12 bits per texel in all planes.
         176 => NV12,
-        _ => (channel_bits(format).saturating_mul(channels), 1),
-    }
-}
-
-/// Bits per channel of a `CUarray_format`; 8 for unknown formats.
-fn channel_bits(format: u64) -> u64 {
-    match format {
-        2 | 9 | 16 | 195..=197 | 201..=203 => 16,
-        3 | 10 | 32 => 32,
-        _ => 8,
-    }
+        1 | 8 | 192..=194 | 198..=200 => (channels.saturating_mul(8), 1),
+        2 | 9 | 16 | 195..=197 | 201..=203 => (channels.saturating_mul(16), 1),
+        3 | 10 | 32 => (channels.saturating_mul(32), 1),
+        _ => return None,
+    })
 }
 
 /// Bytes of all mipmap levels.
 fn bytes((bits, block): Texels, values: &[u64; 8]) -> u64 {
     let [_, _, _, width, height, depth, levels, flags] = *values;
-    if flags & WITHOUT_MEMORY != 0 {
-        return 0;
-    }
     let (height, depth) = (height.max(1), depth.max(1));
     let layered = flags & LAYERS != 0;
     let largest = width.max(height).max(if layered { 1 } else { depth });
@@ -97,11 +94,11 @@ mod tests {
     use super::*;
 
     fn of_runtime(values: &[u64; 8]) -> u64 {
-        of_layer(Layer::Runtime, values)
+        of_layer(Layer::Runtime, values).unwrap()
     }
 
     fn of_driver(values: &[u64; 8]) -> u64 {
-        of_layer(Layer::Driver, values)
+        of_layer(Layer::Driver, values).unwrap()
     }
 
     #[test]
@@ -121,6 +118,28 @@ mod tests {
         // Three dimensions; a cube map of six faces.
         assert_eq!(of_driver(&[1, 2, 0, 8, 4, 2, 0, 0]), 128);
         assert_eq!(of_driver(&[32, 1, 0, 64, 64, 6, 0, 4]), 6 * 64 * 64 * 4);
+    }
+
+    #[test]
+    fn the_size_of_an_unknown_format_is_unknown() {
+        // Semi-planar 4:2:2, and formats that no release has.
+        for format in [0xb1, 250] {
+            assert_eq!(
+                of_layer(Layer::Driver, &[format, 3, 0, 64, 32, 0, 0, 0]),
+                None
+            );
+        }
+        for kind in [36, 99] {
+            assert_eq!(
+                of_layer(Layer::Runtime, &[8 << 32 | 8, 8, kind, 64, 32, 0, 0, 0]),
+                None
+            );
+        }
+        // Packed: as many bits as channels have.
+        assert_eq!(
+            of_runtime(&[8 << 32 | 8, 8 << 32 | 8, 33, 64, 32, 0, 0, 0]),
+            8192
+        );
     }
 
     #[test]
@@ -160,7 +179,7 @@ mod tests {
             assert_eq!(driver(format, 4), 4 * 16, "{format}");
         }
         for (bits, formats) in [
-            (8, &[1, 8, 99][..]),
+            (8, &[1, 8, 194, 200][..]),
             (16, &[2, 9, 16, 195, 197, 201, 203]),
             (32, &[3, 10, 32]),
         ] {

@@ -109,7 +109,7 @@ impl Process {
         let here = call.device.or(single);
         let there = match new.place {
             AllocationPlace::Device(device) => device,
-            AllocationPlace::Host | AllocationPlace::Unknown => 0,
+            _ => 0,
         };
         let is_made = call.context != CONTEXT_UNKNOWN && new.space != AddressSpace::Physical;
         let mut allocation = Allocation::new(&new);
@@ -128,7 +128,9 @@ impl Process {
         let mut exporter = None;
         match (call.function.kind, values) {
             (MemoryKind::Array, Some(values)) => {
-                new.size_bytes = arrays::of_layer(call.function.layer, values);
+                let size = arrays::of_layer(call.function.layer, values);
+                self.unknown_values += u64::from(size.is_none());
+                new.size_bytes = size.unwrap_or(0);
             }
             (MemoryKind::Imported, Some(_)) => {
                 new.size_bytes = shared.as_ref().map_or(0, |export| export.0);
@@ -190,6 +192,7 @@ impl Process {
         new.space = AddressSpace::Physical;
         if call.function.op == Op::HandleCreate {
             new.place = pools::place(call.value(0), call.device);
+            self.unknown_values += u64::from(new.place == AllocationPlace::Elsewhere);
         }
         self.enter(call, new);
         Effect::Allocated

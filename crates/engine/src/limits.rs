@@ -75,7 +75,7 @@ impl LedgerLimits {
             self.change(mem::replace(&mut process.units, units), units);
         }
         let left_out = process.take_all_left_out();
-        if left_out != [0; 3] {
+        if left_out != [0; 4] {
             self.lose(process, left_out);
         }
         done
@@ -88,11 +88,12 @@ impl LedgerLimits {
 
     /// So much was left out of a process.
     #[cold]
-    fn lose(&mut self, process: &Process, [memory, tensors, stacks]: [u64; 3]) {
+    fn lose(&mut self, process: &Process, [memory, tensors, stacks, unknown_values]: [u64; 4]) {
         let left_out = Lost {
             memory,
             tensors,
             stacks,
+            unknown_values,
             ..Lost::default()
         };
         self.left_out.merge(left_out);

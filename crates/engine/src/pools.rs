@@ -3,6 +3,8 @@
 
 use super::allocation::AllocationPlace;
 use super::totals::Total;
+use gpuprobe_cuda::{AT_LOCALITY_DOMAIN, Belongs};
+use gpuprobe_model::event::MAX_DEVICES;
 
 /// A memory pool of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +27,21 @@ pub struct PoolAccount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PoolLocation {
     place: AllocationPlace,
-    /// Whether it is of managed memory, for which a device has a separate default pool.
-    is_managed: bool,
+    /// Its `CUmemAllocationType` if it is not plain memory: of managed memory, a device has a separate default pool.
+    special: u64,
+    /// Which part of the device it is limited to; 0 if there is one.
+    domain: u8,
 }
 
 /// Pools that are told apart: their slots fit a byte. Memory of further ones has no pool.
 const MAX_POOLS: usize = 255;
-/// Memory type `CU_MEM_ALLOCATION_TYPE_MANAGED` of a pool.
+/// Memory types `CU_MEM_ALLOCATION_TYPE_PINNED`, which is plain memory, and `_MANAGED`, the last that is known.
+const PINNED: u64 = 1;
 const MANAGED: u64 = 2;
+/// Pool attribute `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+const RELEASE_THRESHOLD: u64 = 4;
 /// Pool attribute `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED_CURRENT: u64 = 5;
-/// Location type `CU_MEM_LOCATION_TYPE_DEVICE`.
-const AT_DEVICE: u64 = 1;
 
 /// The pools of one process.
 #[derive(Debug, Default)]
@@ -44,28 +49,46 @@ pub struct PoolAccounts {
     list: Vec<PoolAccount>,
 }
 
-/// Location of memory by its `CUmemLocation`; the type is 0 for calls of older versions without
-/// one.
-pub(super) fn place(location_type: u64, device: Option<u16>) -> AllocationPlace {
-    match location_type {
-        0 | AT_DEVICE => device.into(),
-        _ => AllocationPlace::Host,
+/// Location of memory by its `CUmemLocation`: its type, which is 0 for calls of older versions without
+/// one, and its number in the upper half. That of a part of a device has the device's in its first byte.
+pub(super) fn place(location: u64, device: Option<u16>) -> AllocationPlace {
+    match (location as u32, Belongs::at(location as u32)) {
+        (AT_LOCALITY_DOMAIN, _) => {
+            let device = (location >> 32 & 0xff) as u16;
+            Some(device).filter(|&device| device < MAX_DEVICES).into()
+        }
+        (0, _) | (_, Some(Belongs::Gpu)) => device.into(),
+        (_, Some(Belongs::Host)) => AllocationPlace::Host,
+        _ => AllocationPlace::Elsewhere,
     }
 }
 
-/// Location of a pool, by location type and memory type; both are 0 for calls of older versions
-/// without them.
-pub(super) fn location(location_type: u64, device: Option<u16>, memory_type: u64) -> PoolLocation {
+/// Location of a pool, by location and memory type; both are 0 for calls of older versions without
+/// them.
+pub(super) fn location(location: u64, device: Option<u16>, memory_type: u64) -> PoolLocation {
+    let is_part = location as u32 == AT_LOCALITY_DOMAIN;
     PoolLocation {
-        place: place(location_type, device),
-        is_managed: memory_type == MANAGED,
+        place: place(location, device),
+        special: if memory_type > PINNED { memory_type } else { 0 },
+        domain: if is_part { (location >> 40) as u8 } else { 0 },
+    }
+}
+
+impl PoolLocation {
+    /// Whether its types are those of a CUDA that is known.
+    pub(super) fn is_known(self) -> bool {
+        self.place != AllocationPlace::Elsewhere && self.special <= MANAGED
     }
 }
 
 impl From<AllocationPlace> for PoolLocation {
     fn from(place: AllocationPlace) -> Self {
-        let is_managed = false;
-        Self { place, is_managed }
+        let (special, domain) = (0, 0);
+        Self {
+            place,
+            special,
+            domain,
+        }
     }
 }
 
@@ -107,6 +130,13 @@ impl PoolAccounts {
             if let Some(pool) = self.list.iter_mut().find(default) {
                 pool.is_current = true;
             }
+        }
+    }
+
+    /// An attribute is set. With another threshold, the pool may release memory whenever the program waits.
+    pub(super) fn limit(&mut self, handle: u64, which: u64) {
+        if which == RELEASE_THRESHOLD {
+            self.trim(handle);
         }
     }
 
@@ -246,7 +276,7 @@ impl PoolAccount {
     pub fn device(&self) -> Option<u16> {
         match self.location.place {
             AllocationPlace::Device(device) => Some(device),
-            AllocationPlace::Host | AllocationPlace::Unknown => None,
+            _ => None,
         }
     }
 }

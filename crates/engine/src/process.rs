@@ -102,6 +102,8 @@ pub struct Process {
     pub(super) live: LiveSet,
     /// Number of calls dropped.
     pub(super) left_out: u64,
+    /// Calls with a value of an enumeration that gpuprobe doesn't know, since they were last reported.
+    pub(super) unknown_values: u64,
     /// Whether there is no room for more, and the number of live allocations dropped for that reason.
     pub(super) is_full: bool,
     pub(super) live_left_out: u64,
@@ -477,14 +479,21 @@ impl Process {
         may
     }
 
-    /// Numbers of calls, tensors and call stacks that were dropped since the last call.
-    pub(super) fn take_all_left_out(&mut self) -> [u64; 3] {
+    /// Numbers of calls, tensors and call stacks that were dropped since the last call, and of calls with
+    /// unknown values.
+    pub(super) fn take_all_left_out(&mut self) -> [u64; 4] {
         let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
         for blocks in self.tensors.blocks_mut() {
             tensors += std::mem::take(&mut blocks.left_out);
             stacks += blocks.sites.take_left_out();
         }
-        [std::mem::take(&mut self.left_out), tensors, stacks]
+        let unknown_values = std::mem::take(&mut self.unknown_values);
+        [
+            std::mem::take(&mut self.left_out),
+            tensors,
+            stacks,
+            unknown_values,
+        ]
     }
 }
 

@@ -46,7 +46,7 @@ pub struct Meter {
     pub bytes_reported: u64,
     /// `ns` at the last report.
     pub ns_reported: u64,
-    /// Number of calls by size in bytes.
+    /// Number of copies by size in bytes.
     pub sizes: SizeCounts,
 }
 
@@ -204,7 +204,7 @@ impl Transfers {
                 }
             }
             Event::Copy(copy) if copy.result != 0 => self.failed_calls += 1,
-            Event::Copy(copy) if copy.captured => self.captured += 1,
+            Event::Copy(copy) if copy.captured => self.captured += u64::from(copy.begins_call()),
             Event::Copy(copy) => {
                 let addresses = CopyEndpoints {
                     copy,
@@ -300,8 +300,9 @@ impl Transfers {
             // PID reuse: this is another process.
             self.exits.remove(&copy.pid);
         }
-        let ns = copy.end_ns.saturating_sub(copy.start_ns);
-        self.enter(transfer.which, copy.bytes, ns);
+        let calls = u64::from(copy.begins_call());
+        let ns = copy.end_ns.saturating_sub(copy.start_ns) * calls;
+        self.enter(transfer.which, calls, copy.bytes, ns);
         // An asynchronous copy to pageable memory is none.
         let to_pageable =
             direction == Direction::DeviceToHost && host_memory == Some(MemoryKind::Pageable);
@@ -323,20 +324,21 @@ impl Transfers {
             copies.stack = ledger.processes.stack(copy.pid, stack).cloned();
         }
         copies.sums.add(&CopySums {
-            calls: 1,
+            calls,
             bytes: copy.bytes,
             ns,
-            waits: waits.into(),
+            waits: u64::from(waits) * calls,
             first_ns: copy.start_ns,
             last_ns: copy.end_ns,
         });
         transfer
     }
 
-    /// Adds a copy that counts, of `bytes`, with a call of `ns` nanoseconds.
-    pub fn enter(&mut self, which: CopyFilter, bytes: u64, ns: u64) {
+    /// Adds a copy that counts, of `bytes`, with a call of `ns` nanoseconds; no `calls` if it is a further one of
+    /// a batch.
+    pub fn enter(&mut self, which: CopyFilter, calls: u64, bytes: u64, ns: u64) {
         let meter = self.meters.entry(which).or_default();
-        meter.calls += 1;
+        meter.calls += calls;
         meter.bytes = meter.bytes.saturating_add(bytes);
         meter.ns = meter.ns.saturating_add(ns);
         meter.sizes.add(bytes);

@@ -179,14 +179,22 @@ pub struct Copy {
     pub destination: u64,
     /// Source address; 0 for a memset.
     pub source: u64,
-    /// `cudaMemcpyKind`, or the `CUmemorytype` of the source, depending on the function.
+    /// `cudaMemcpyKind`, the `CUmemorytype` of the source, or of a prefetch the device or the
+    /// `CUmemLocationType`, depending on the function.
     pub kind: i32,
-    /// `CUmemorytype` of the destination, if the function has one.
+    /// `CUmemorytype` of the destination, if the function has one; of a copy in a batch, its number.
     pub destination_type: u16,
     /// The copy was captured into a graph.
     pub captured: bool,
     /// Number of its call stack within the process; 0 if none.
     pub stack: u64,
+}
+
+impl Copy {
+    /// Whether it is all that its call copies, or the first copy of a batch: calls are counted by these.
+    pub fn begins_call(&self) -> bool {
+        self.function.op != Op::CopyBatch || self.destination_type == 0
+    }
 }
 
 /// An outermost memory call at its return, or a nested one that the ledger needs.

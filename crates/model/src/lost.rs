@@ -81,6 +81,9 @@ lost! {
     cupti_malformed = "records of CUPTI that make no sense",
     /// Records missing from a recording because it could not be written fast enough.
     recording = "records of the recording",
+    /// Calls with a value of an enumeration of a newer CUDA: their memory is at an unknown location, or its size
+    /// is unknown.
+    unknown_values = "values that are newer than gpuprobe",
     /// Records that could not be decoded.
     undecodable = "records not understood",
 }

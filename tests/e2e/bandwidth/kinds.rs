@@ -1,5 +1,7 @@
 //! Every copy and memset function of the driver: bytes, direction, and whether the call waits.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::{
@@ -8,6 +10,7 @@ use super::{
 use crate::harness::{Backend, Setup, Workload, said};
 
 /// Functions without unified addressing.
+#[rustfmt::skip]
 const PLAIN: &[Function] = &[
     ("h2d", "cuMemcpyHtoD_v2", "H2D", "sync"),
     ("d2h", "cuMemcpyDtoH_v2", "D2H", "sync"),
@@ -39,12 +42,64 @@ const PLAIN: &[Function] = &[
     ("d2a", "cuMemcpyDtoA_v2", "D2A", "async"),
     ("a2d", "cuMemcpyAtoD_v2", "A2D", "async"),
     ("a2a", "cuMemcpyAtoA_v2", "A2A", "async"),
-    // A batch may have several directions.
-    ("batch", "cuMemcpyBatchAsync", "unknown", "async"),
-    ("batch", "cuMemcpyBatchAsync_v2", "unknown", "async"),
-    ("batch-3d", "cuMemcpy3DBatchAsync", "unknown", "async"),
-    ("batch-3d", "cuMemcpy3DBatchAsync_v2", "unknown", "async"),
+    ("prefetch", "cuMemPrefetchAsync", "prefetch to D", "async"),
+    ("prefetch-host", "cuMemPrefetchAsync", "prefetch to H", "async"),
+    ("prefetch", "cuMemPrefetchAsync_v2", "prefetch to D", "async"),
+    ("prefetch-host", "cuMemPrefetchAsync_v2", "prefetch to H", "async"),
+    ("prefetch-domain", "cuMemPrefetchAsync_v2", "prefetch to D", "async"),
 ];
+
+/// Functions that take a batch, which is one call, with the directions of its copies in turn.
+#[rustfmt::skip]
+const BATCHES: &[(&str, &str, [&str; 2])] = &[
+    ("batch", "cuMemcpyBatchAsync", ["H2D", "H2D"]),
+    ("batch-mixed", "cuMemcpyBatchAsync", ["H2D", "D2H"]),
+    ("batch-mixed", "cuMemcpyBatchAsync_v2", ["H2D", "D2H"]),
+    ("batch-3d", "cuMemcpy3DBatchAsync", ["H2D", "H2D"]),
+    ("batch-3d", "cuMemcpy3DBatchAsync_v2", ["H2D", "H2D"]),
+    ("prefetch", "cuMemPrefetchBatchAsync", ["prefetch to D"; 2]),
+    ("prefetch-host", "cuMemPrefetchBatchAsync", ["prefetch to H"; 2]),
+    ("prefetch-domain", "cuMemDiscardAndPrefetchBatchAsync", ["prefetch to D"; 2]),
+    // Which are for which location is not followed.
+    ("prefetch-both", "cuMemDiscardAndPrefetchBatchAsync", ["unknown"; 2]),
+];
+
+#[test]
+fn root_each_copy_of_a_batch_has_its_direction_and_a_batch_is_one_call() {
+    const COPIES_OF_EACH: u64 = 5;
+    let mut workload = super::losses::workload();
+    let host = host_address(workload.pid);
+    let setup = Setup::pid(workload.pid).modes(COPIES);
+    let mut gpuprobe = setup.args(["--per-call"]).start();
+    let (mut expected, mut sums) = (Vec::new(), BTreeMap::new());
+    for (size, (kind, function, directions)) in (1000..).zip(BATCHES) {
+        for variant in variants(function) {
+            let bytes = COPIES_OF_EACH * size;
+            workload.say(&format!(
+                "copy {kind} {bytes} 2 via={variant} parts={COPIES_OF_EACH} src={host}"
+            ));
+            for number in (0..COPIES_OF_EACH).chain(0..COPIES_OF_EACH) {
+                let direction = directions[number as usize % 2];
+                expected.push((*function, direction, "async", size));
+                let sum: &mut (u64, u64) = sums.entry(direction).or_default();
+                *sum = (sum.0 + u64::from(number == 0), sum.1 + size);
+            }
+        }
+    }
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let sizes = &report.direction(workload.pid, "H2D", "async")["sizes"];
+    let of_h2d = expected.iter().filter(|copy| copy.1 == "H2D").count();
+    assert_eq!(*sizes, json!([[1024, of_h2d]]));
+    let copies = copies_of(&gpuprobe);
+    assert_eq!(copies.iter().map(super::row).collect::<Vec<_>>(), expected);
+    let sums = sums.into_iter();
+    let sums: Vec<_> = sums
+        .map(|(direction, (calls, bytes))| (direction, "async", calls, bytes))
+        .collect();
+    assert_eq!(report.moved(workload.pid), sums);
+    assert_eq!(report["bandwidth_util"]["copies"], workload.status().copies);
+}
 
 fn every_function(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     call_each(workload, PLAIN)
@@ -65,7 +120,11 @@ fn unified_addressing(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     let device = workload.say("alloc 1048576");
     let device = u64::from_str_radix(&device[2..], 16).unwrap();
     let mut expected: Vec<CopyRow<'static>> = Vec::new();
-    for (function, is_sync) in [("cuMemcpy", true), ("cuMemcpyAsync", false)] {
+    for (function, is_sync) in [
+        ("cuMemcpy", true),
+        ("cuMemcpyAsync", false),
+        ("cuMemcpyWithAttributesAsync", false),
+    ] {
         for variant in variants(function) {
             // Any address within the block is valid.
             for (kind, to, from, direction) in unified(host, device + 4096) {
@@ -80,6 +139,13 @@ fn unified_addressing(workload: &mut Workload) -> Vec<CopyRow<'static>> {
             workload.say(&format!("copy h2h 1000 via={variant}"));
             expected.push((function, "H2H", "async", 1000));
         }
+    }
+    let function = "cuMemcpy3DWithAttributesAsync";
+    for variant in variants(function) {
+        workload.say(&format!(
+            "copy batch-3d 90000 via={variant} dst={device} src={host}"
+        ));
+        expected.push((function, "H2D", "async", 90_000));
     }
     expected
 }

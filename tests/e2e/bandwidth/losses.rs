@@ -13,9 +13,10 @@ pub(crate) fn workload() -> Workload {
 
 #[test]
 fn root_copy_batches_of_unknown_size_are_counted_as_lost_and_the_largest_is_exact() {
-    // Number of copies of a batch that the BPF side sums.
+    // Number of copies of a batch that the BPF side sends.
     const MOST: u64 = 256;
     let mut workload = workload();
+    let host = super::host_address(workload.pid);
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
     for (kind, function) in [
         ("batch", "cuMemcpyBatchAsync"),
@@ -25,7 +26,7 @@ fn root_copy_batches_of_unknown_size_are_counted_as_lost_and_the_largest_is_exac
     ] {
         for (calls, parts) in [(5, MOST + 1), (7, MOST), (3, 1)] {
             workload.say(&format!(
-                "copy {kind} 100000 {calls} via={function} parts={parts}"
+                "copy {kind} 100000 {calls} via={function} parts={parts} src={host}"
             ));
         }
         if kind == "batch-3d" {
@@ -34,7 +35,9 @@ fn root_copy_batches_of_unknown_size_are_counted_as_lost_and_the_largest_is_exac
         }
     }
     let report = gpuprobe.stop();
-    assert_eq!(report.lost("copies"), 4 * 5 + 2 * 2);
+    // The last of each that is too long, and each copy to an array.
+    assert_eq!(report.lost("copies"), 4 * 5 + 2 * 2 * 4);
     let moved = report.moved(workload.pid);
-    assert_eq!(moved, [("unknown", "async", 4 * 10, 4 * 10 * 100_000)]);
+    let last = 4 * 5 * (100_000 - 100_000 / (MOST + 1) * MOST);
+    assert_eq!(moved, [("H2D", "async", 4 * 15, 4 * 15 * 100_000 - last)]);
 }

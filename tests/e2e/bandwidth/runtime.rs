@@ -41,7 +41,11 @@ fn unified_addressing(workload: &mut Workload) -> Vec<CopyRow<'static>> {
     let host = host_address(workload.pid).to_string();
     let device = workload.say("alloc 1048576");
     let mut expected = Vec::new();
-    for (function, mode) in [("cudaMemcpy", "sync"), ("cudaMemcpyAsync", "async")] {
+    for (function, mode) in [
+        ("cudaMemcpy", "sync"),
+        ("cudaMemcpyAsync", "async"),
+        ("cudaMemcpyWithAttributesAsync", "async"),
+    ] {
         for (kind, to, from, direction, mode) in [
             ("default-h2d", &device, &host, "H2D", mode),
             ("default-d2h", &host, &device, "D2H", mode),
@@ -51,6 +55,22 @@ fn unified_addressing(workload: &mut Workload) -> Vec<CopyRow<'static>> {
                 "copy {kind} 100000 via={function} dst={to} src={from}"
             ));
             expected.push((function, direction, mode, 100_000));
+        }
+    }
+    for (kind, function, direction) in [
+        ("batch-3d", "cudaMemcpy3DWithAttributesAsync", "H2D"),
+        ("prefetch", "cudaMemPrefetchBatchAsync", "prefetch to D"),
+        (
+            "prefetch-host",
+            "cudaMemDiscardAndPrefetchBatchAsync",
+            "prefetch to H",
+        ),
+    ] {
+        for variant in variants(function) {
+            workload.say(&format!(
+                "copy {kind} 90000 via={variant} parts=1 dst={device} src={host}"
+            ));
+            expected.push((function, direction, "async", 90_000));
         }
     }
     expected
@@ -99,7 +119,6 @@ fn driver_calls(workload: &mut Workload) -> Vec<CopyRow<'static>> {
         ("h2a", "cudaMemcpyToArray", ("cuMemcpyHtoA_v2", "H2A", "sync", 80_000)),
         ("a2d", "cudaMemcpyFromArray", ("cuMemcpyAtoD_v2", "A2D", "async", 80_000)),
         ("a2a", "cudaMemcpyArrayToArray", ("cuMemcpyAtoA_v2", "A2A", "async", 80_000)),
-        ("batch", "cudaMemcpyBatchAsync", ("cuMemcpyBatchAsync", "unknown", "async", 80_000)),
         ("peer", "cudaMemcpyPeer", ("cuMemcpyPeer", "P2P", "async", 80_000)),
     ];
     let mut expected = Vec::new();
@@ -107,6 +126,11 @@ fn driver_calls(workload: &mut Workload) -> Vec<CopyRow<'static>> {
         workload.say(&format!("copy {kind} 80000 3 via={runtime}"));
         expected.extend([row; 3]);
     }
+    let host = host_address(workload.pid);
+    workload.say(&format!(
+        "copy batch 80000 3 via=cudaMemcpyBatchAsync parts=1 src={host}"
+    ));
+    expected.extend([("cuMemcpyBatchAsync", "H2D", "async", 80_000); 3]);
     expected
 }
 

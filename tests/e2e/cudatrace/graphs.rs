@@ -20,7 +20,7 @@ fn check_captured(report: &Report, pid: u32, expected: [u64; 4]) {
 type Capture = (&'static str, [u64; 2], Option<[u64; 2]>);
 
 /// Captures in which streams join by events, end and are destroyed.
-const CAPTURES: [Capture; 4] = [
+const CAPTURES: [Capture; 5] = [
     // A capture has exactly the launches of its streams.
     (
         "stream; stream; thread other; launch 0 1 stream=0; capture 0; launch 0 10 stream=0; \
@@ -45,6 +45,13 @@ const CAPTURES: [Capture; 4] = [
          endcapture 0; waitevent 2 1; launch 0 16 stream=2; launch 0 32 stream=1",
         [2 + 16 + 32, 4 + 8],
         None,
+    ),
+    // A graphics API runs what is captured for it.
+    (
+        "stream; stream; launch 0 1 stream=0; cig begin 0; launch 0 4 stream=0; launch 0 2 stream=1; \
+         cig end 0; launch 0 8 stream=0; capture 0; launch 0 16 stream=0; endcapture 0; graphlaunch 0 3",
+        [1 + 2 + 8, 4 + 16],
+        Some([1, 3]),
     ),
     // Concurrent captures of two streams end separately.
     (

@@ -122,5 +122,10 @@ fn check_direction(direction: &Value) {
         .iter()
         .map(|pair| pair[1].as_u64().unwrap())
         .sum();
-    assert_eq!(sized, number(direction, "calls"), "sizes of {direction}");
+    // Each copy of a batch, which is one call, has a size.
+    let is_all = sized == number(direction, "calls");
+    assert!(
+        is_all || !is_sync && sized > number(direction, "calls"),
+        "sizes of {direction}"
+    );
 }

@@ -46,6 +46,16 @@ fn root_memory_ends_with_its_context() {
     let outlives = "ctx create; async 64; vcreate 2097152; vreserve 2097152; vmap 1 0; \
                     ctx destroy 0; afree 0; vunmap $vmap 2097152; vrelease 1; alloc 8 => device 8 in 1";
     rows.table(&[Driver], &[outlives]);
+    // The memory of green contexts is the primary one's, which they keep.
+    rows.after(
+        &[Driver],
+        "alloc 64; green create 0; green create 0; green set 0; alloc 512; managed 8; ",
+        &[
+            "green destroy 0; alloc 1 => device 577 in 3, managed 8 in 1",
+            "ctx create; alloc 32; ctx destroy 0; green set 1; alloc 2 => device 578 in 3, managed 8 in 1",
+            "reset => nothing",
+        ],
+    );
     // The last release ends the primary context.
     rows.after(
         &[Driver],

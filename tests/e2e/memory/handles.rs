@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Rows, STEP, ScriptRun, check, left, of_kind, only};
 use crate::harness::report::list;
-use crate::harness::{Backend, Setup, Truth};
+use crate::harness::{Backend, Setup, Truth, Workload};
 
 #[test]
 fn root_handles_of_physical_memory_are_exact() {
@@ -23,6 +23,22 @@ fn root_handles_of_physical_memory_are_exact() {
                 devices,
                 [(Some(0), Some(STEP)), (Some(1), Some(2 * STEP + 512))]
             );
+        },
+    );
+    // A part of a device is its memory, as is a pool there.
+    let script = "setdevice 1; vcreate 2097152 at=domain; pool create domain; poolalloc 0 512; \
+                  setdevice 0; async 64; vcreate 4194304 host";
+    rows.play_with(
+        "STANDIN_DEVICES=2",
+        Backend::Driver,
+        script,
+        |report, row| {
+            let process = report.process(row.pid);
+            let devices = list(process, "devices").iter();
+            let bytes = devices.map(|d| (d["device"].as_u64(), d["bytes"].as_u64()));
+            let expected = [(Some(0), Some(64)), (Some(1), Some(STEP + 512))];
+            assert_eq!(bytes.collect::<Vec<_>>(), expected);
+            assert_eq!(process["host_bytes"], 2 * STEP);
         },
     );
     imported_handles_are_no_new_memory(&mut rows);
@@ -47,6 +63,28 @@ fn root_handles_of_physical_memory_are_exact() {
         assert_eq!(process["reserved_address_bytes"], 0);
     });
     rows.end();
+}
+
+/// A location of a CUDA that gpuprobe doesn't know is neither a GPU nor the host.
+#[test]
+fn root_memory_at_unknown_locations_is_counted_as_unknown() {
+    let mut workload = Workload::start(Backend::Driver);
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.play(
+        "alloc 64; vcreate 2097152 at=future; pool create future; poolalloc 0 512; vcreate 4194304",
+    );
+    let report = gpuprobe.stop();
+    // The memory, and the pool.
+    assert_eq!(report.lost("unknown_values"), 2);
+    report.assert_holds(workload.pid, 64 + 2 * STEP, 2);
+    let process = report.process(workload.pid);
+    assert_eq!(process["host_bytes"], 0);
+    assert_eq!(
+        process["kinds"]["unknown"]["bytes"],
+        STEP + 512,
+        "{}",
+        process["kinds"]
+    );
 }
 
 fn imported_handles_are_no_new_memory(rows: &mut Rows) {

@@ -34,7 +34,8 @@ fn root_objects_are_counted_by_the_line_that_made_them() {
     let by_runtime =
         streams + &"event; ".repeat(9) + "eventdestroy 0; stream; plan; plan; plan; planfree 2";
     let by_driver = "module m v=64; module m v=64; symbol v; unload 0; ctx create; stream; event; \
-                     ctx create; ctx destroy 0; primary retain; alloc 64";
+                     ctx create; ctx destroy 0; primary retain; alloc 64; green create 0; green create 0; \
+                     green destroy 0; endpoint create 5; endpoint create 9; endpoint destroy 5; endpoint create 5";
     let [shared, driver] = [Backend::Shared, Backend::Driver];
     let rows = [
         ("", shared, &*by_runtime),
@@ -61,6 +62,8 @@ fn root_objects_are_counted_by_the_line_that_made_them() {
         ("module", "load_module", [2, 1, 1]),
         ("context", " create", [2, 1, 1]),
         ("primary context", "make_context", [1, 0, 1]),
+        ("green context", "run_green", [2, 1, 1]),
+        ("logical endpoint", "run_endpoint", [3, 1, 2]),
         // They end with their context.
         ("stream", "stream_create", [1, 1, 0]),
         ("event", "event_create", [1, 1, 0]),

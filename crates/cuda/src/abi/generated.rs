@@ -38,6 +38,8 @@ pub enum Op {
     ContextCreate,
     /// Writes the primary context of `device` to `out`
     ContextRetain,
+    /// Writes a context to `out` whose device and memory are those of `address`
+    ContextPart,
     /// Makes the context `address` current
     ContextSet,
     /// Makes the context `address` current and pushes the previous one
@@ -69,7 +71,7 @@ pub enum Op {
     /// Copies or sets `size` bytes, times `factors`, from `out` to `address`; `device`
     /// is the kind of the copy
     Copy,
-    /// Copies as many bytes as an array of `factors[0]` sizes at `size` adds up to
+    /// Makes `factors[0]` copies: `size`, `out` and `address` are arrays
     CopyBatch,
     /// Allocates `size` bytes of physical memory and writes a handle to `out`
     HandleCreate,
@@ -109,8 +111,8 @@ pub enum Op {
     /// Releases one reference to the primary context of `device`; the last one destroys
     /// it
     PrimaryRelease,
-    /// Writes a new pool on `device` to `out`; `stream` is the location type, `size`
-    /// the memory type
+    /// Writes a new pool on `device` to `out`; `stream` is the location, `size` the
+    /// memory type
     PoolCreate,
     /// Destroys the pool `address` once all its allocations are freed
     PoolDestroy,
@@ -118,6 +120,8 @@ pub enum Op {
     PoolTrim,
     /// Writes the value of attribute `stream` of the pool `address` to `out`
     PoolAttribute,
+    /// Sets attribute `stream` of the pool `address`
+    PoolLimit,
     /// Writes a pool of `device` to `out`; `stream` and `size` are as in
     /// GP_OP_POOL_CREATE
     PoolOfDevice,
@@ -167,7 +171,7 @@ pub enum Op {
 
 impl Op {
     /// All, in order.
-    pub const ALL: [Self; 60] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::ObjectCreate, Self::ObjectDestroy, Self::Tensor, Self::OutOfMemory, Self::Checkpoint, Self::Restore];
+    pub const ALL: [Self; 62] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextPart, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolLimit, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::ObjectCreate, Self::ObjectDestroy, Self::Tensor, Self::OutOfMemory, Self::Checkpoint, Self::Restore];
 }
 
 /// Location of a launch's grid and block.

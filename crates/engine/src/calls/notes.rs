@@ -6,10 +6,10 @@ use crate::change::Change;
 use crate::contexts::{PRIMARY, UNKNOWN};
 use crate::graphs::MemoryNode;
 use crate::handles::NewHandle;
-use crate::pools;
+use crate::pools::{self, PoolLocation};
 use crate::process::{Process, Variable};
 use gpuprobe_cuda::{AddressSpace, HandleKind, MemoryKind, Op};
-use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES};
+use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES, NODE_LAST};
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
 impl Process {
@@ -59,15 +59,10 @@ impl Process {
             Op::DeviceCount => self
                 .identity
                 .set_device_count((call.out() & 0xffff_ffff) as usize),
-            Op::PrimaryRelease => {
-                let last = call.device.is_some_and(|d| self.contexts.release(d));
-                // References taken before tracing began are unknown.
-                if last && self.from_birth {
-                    self.reset(call.device, call.end_ns);
-                }
-            }
+            Op::PrimaryRelease => self.release_primary(call.device, call.end_ns),
             Op::PoolCreate => {
-                self.pools.create(address, pool_location(call));
+                let location = self.pool_location(call);
+                self.pools.create(address, location);
                 self.record_pool(address);
             }
             Op::PoolDestroy => {
@@ -83,8 +78,15 @@ impl Process {
                 self.pools
                     .attribute(address, which, value, call.device.into());
             }
-            Op::PoolOfDevice => self.pools.learn(address, pool_location(call)),
-            Op::PoolSet => self.pools.set_current(address, pool_location(call)),
+            Op::PoolLimit => self.pools.limit(address, call.stream()),
+            Op::PoolOfDevice => {
+                let location = self.pool_location(call);
+                self.pools.learn(address, location);
+            }
+            Op::PoolSet => {
+                let location = self.pool_location(call);
+                self.pools.set_current(address, location);
+            }
             Op::GraphAllocate => {
                 self.add_node(call, call.out(), Some(call.size_bytes));
             }
@@ -92,7 +94,7 @@ impl Process {
             Op::GraphNode => match call.size_bytes {
                 NODE_ALLOCATES => self.add_node(call, call.value(1), Some(call.value(0))),
                 NODE_FREES => self.add_node(call, call.stream(), None),
-                _ => {}
+                other => self.unknown_values += u64::from(other > NODE_LAST),
             },
             Op::CaptureEnd => self.graphs.end_capture(call.context, call.out()),
             Op::GraphBuild => self.graphs.build(address, call.out()),
@@ -113,6 +115,10 @@ impl Process {
         };
         let key = (kind, id);
         if !call.function.op.makes_object() {
+            if kind == HandleKind::GreenContext {
+                let device = self.handles.get(key).and_then(|made| made.device);
+                self.release_primary(device, call.end_ns);
+            }
             self.handles.destroy(key, call.start_ns, call.end_ns);
             return;
         }
@@ -181,6 +187,15 @@ impl Process {
         }
     }
 
+    /// A reference to the primary context of `device` is dropped.
+    fn release_primary(&mut self, device: Option<u16>, now_ns: u64) {
+        let last = device.is_some_and(|d| self.contexts.release(d));
+        // References taken before tracing began are unknown.
+        if last && self.from_birth {
+            self.reset(device, now_ns);
+        }
+    }
+
     /// The primary context of `device` is destroyed.
     fn reset(&mut self, device: Option<u16>, now_ns: u64) {
         let single = self.identity.single_gpu;
@@ -209,7 +224,7 @@ impl Process {
     fn record_pool(&mut self, handle: u64) {
         let device = match self.pools.place_of(handle) {
             AllocationPlace::Device(device) => Some(device),
-            AllocationPlace::Unknown => None,
+            AllocationPlace::Unknown | AllocationPlace::Elsewhere => None,
             AllocationPlace::Host => return,
         };
         self.changes.record(|| Change::Pool(device));
@@ -261,8 +276,10 @@ impl Process {
             self.enter(call, new);
         }
     }
-}
 
-fn pool_location(call: &Call) -> pools::PoolLocation {
-    pools::location(call.stream(), call.device, call.size_bytes)
+    fn pool_location(&mut self, call: &Call) -> PoolLocation {
+        let location = pools::location(call.stream(), call.device, call.size_bytes);
+        self.unknown_values += u64::from(!location.is_known());
+        location
+    }
 }

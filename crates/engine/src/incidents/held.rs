@@ -95,7 +95,7 @@ pub(super) fn is_of_host(call: &Call) -> bool {
 pub(super) fn asked_bytes(call: &Call) -> Option<u64> {
     let values = call.detail.as_deref().map(|detail| &detail.values);
     match (call.function.kind, values) {
-        (MemoryKind::Array, Some(values)) => Some(arrays::of_layer(call.function.layer, values)),
+        (MemoryKind::Array, Some(values)) => arrays::of_layer(call.function.layer, values),
         // Rows of this many bytes; a failed call returns no pitch.
         (MemoryKind::Pitched, Some([width, height, depth, ..])) => {
             let rows = (*height).max(1).saturating_mul((*depth).max(1));

@@ -200,7 +200,7 @@ fn losses_of_many_processes_are_summed_by_user() {
         process
     };
     let lose = |limits: &mut LedgerLimits, process: &Process, calls| {
-        limits.lose(process, [calls, 0, 0]);
+        limits.lose(process, [calls, 0, 0, 0]);
     };
     let user = Some(5);
     let most = u32::try_from(MAX_LOSERS).unwrap();

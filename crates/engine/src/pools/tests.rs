@@ -41,6 +41,20 @@ fn managed_pools_are_separate() {
 }
 
 #[test]
+fn a_pool_of_a_part_of_a_device_is_not_that_of_the_device() {
+    let mut pools = PoolAccounts::default();
+    let part = location(1 << 40 | 6, None, 1);
+    pools.create(0x30, part);
+    pools.set_current(0x30, part);
+    assert_ne!(pools.slot(0, GPU), pools.slot(0x30, GPU));
+    assert_eq!(pools.place_of(0x30), GPU);
+    let unknown = [location(7, None, 1), location(1, Some(0), 3)];
+    assert!(part.is_known() && !unknown.iter().any(|one| one.is_known()));
+    // Of an unknown type of memory, the location is known.
+    assert_eq!(unknown[1].place, GPU);
+}
+
+#[test]
 fn locations_are_of_a_device_or_of_the_host() {
     let device = Some(3);
     for (location_type, expected) in [
@@ -48,6 +62,12 @@ fn locations_are_of_a_device_or_of_the_host() {
         (1, AllocationPlace::Device(3)),
         (2, AllocationPlace::Host),
         (3, AllocationPlace::Host),
+        (4, AllocationPlace::Host),
+        // A part of device 2, and of one that cannot be; no device has the numbers of its parts.
+        (0x0102 << 32 | 6, AllocationPlace::Device(2)),
+        (0xfe << 32 | 6, AllocationPlace::Unknown),
+        (5, AllocationPlace::Elsewhere),
+        (7, AllocationPlace::Elsewhere),
     ] {
         assert_eq!(place(location_type, device), expected);
     }

@@ -2,8 +2,11 @@
 
 use super::super::addresses::AddressKind;
 use super::super::ledger::Ledger;
-use gpuprobe_cuda::{CopyDirectionSource, Direction, MemoryKind};
+use gpuprobe_cuda::{Belongs, CopyDirectionSource, Direction, MemoryKind};
 use gpuprobe_model::event::Copy;
+
+/// `CU_DEVICE_CPU`.
+const CPU: i32 = -1;
 
 /// What a copy goes from or to.
 #[derive(Clone, Copy)]
@@ -80,6 +83,16 @@ impl<P: Fn(u32, u64) -> Option<AddressKind>> CopyEndpoints<'_, P> {
                 _ => Direction::Unknown,
             },
             CopyDirectionSource::ByTypes => self.by_types(),
+            CopyDirectionSource::ByDevice => match kind {
+                CPU => Direction::PrefetchToHost,
+                0.. => Direction::PrefetchToDevice,
+                _ => Direction::Unknown,
+            },
+            CopyDirectionSource::ByLocation => match Belongs::at(kind.cast_unsigned()) {
+                Some(Belongs::Gpu) => Direction::PrefetchToDevice,
+                Some(Belongs::Host) => Direction::PrefetchToHost,
+                _ => Direction::Unknown,
+            },
         };
         let is_between = || {
             let ends = self.device(source).zip(self.device(destination));

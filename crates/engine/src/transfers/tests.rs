@@ -108,7 +108,7 @@ fn throughput_is_for_synchronous_copies_over_the_link() {
         (
             "cuMemcpyBatchAsync",
             large,
-            (Direction::Unknown, Mode::Async),
+            (Direction::HostToHost, Mode::Async),
         ),
     ] {
         let found = both.which(copied(symbol, bytes, 1, 2));
@@ -118,6 +118,57 @@ fn throughput_is_for_synchronous_copies_over_the_link() {
     assert_eq!((meter.calls, meter.bytes, meter.ns), (1, 1 << 20, 1_000));
     let expected = f64::from(1 << 20) * 1e6;
     assert!((meter.peak_bytes_per_second - expected).abs() < 1.0);
+}
+
+#[test]
+fn a_batch_is_one_call_with_a_direction_for_each_copy() {
+    let mut both = Both::default();
+    both.apply(&called("cudaMalloc", 0xd000, 10));
+    for (number, from, to) in [(0, 0x10, 0xd000), (1, 0xd000, 0x10), (2, 0x10, 0xd000)] {
+        let copy = copied("cuMemcpyBatchAsync_v2", 100, from, to);
+        both.apply(&Event::Copy(Copy {
+            destination_type: number,
+            ..copy
+        }));
+        both.apply(&Event::Copy(Copy {
+            destination_type: number,
+            captured: true,
+            ..copy
+        }));
+    }
+    let sums = |(which, meter): (&CopyFilter, &Meter)| {
+        (which.direction, meter.calls, meter.bytes, meter.ns)
+    };
+    let found: Vec<_> = both.transfers.meters().map(sums).collect();
+    let expected = [
+        (Direction::HostToDevice, 1, 200, 1000),
+        (Direction::DeviceToHost, 0, 100, 0),
+    ];
+    assert_eq!(found, expected);
+    let sites = both.transfers.sites();
+    let calls: u64 = sites.map(|(_, copies)| copies.sums.calls).sum();
+    assert_eq!((calls, both.transfers.captured), (1, 1));
+}
+
+#[test]
+fn prefetches_go_to_a_device_or_to_the_host() {
+    use Direction::{PrefetchToDevice, PrefetchToHost, Unknown};
+    let mut both = Both::default();
+    for (symbol, kind, expected) in [
+        ("cuMemPrefetchAsync", 0, PrefetchToDevice),
+        ("cuMemPrefetchAsync", -1, PrefetchToHost),
+        ("cuMemPrefetchAsync", -2, Unknown),
+        ("cuMemPrefetchAsync_v2", 1, PrefetchToDevice),
+        ("cuMemPrefetchAsync_v2", 6, PrefetchToDevice),
+        ("cuMemPrefetchBatchAsync", 3, PrefetchToHost),
+        ("cuMemPrefetchBatchAsync", 7, Unknown),
+        // Several locations.
+        ("cuMemPrefetchBatchAsync", -1, Unknown),
+    ] {
+        let copy = copied(symbol, 100, 0, 0xd000);
+        let found = both.which(Copy { kind, ..copy });
+        assert_eq!(found, (expected, Mode::Async), "{symbol} {kind}");
+    }
 }
 
 #[test]

@@ -20,9 +20,13 @@ pub const DEVICE_UNKNOWN: i32 = -1;
 /// Shift of the process id in gp_task.process; a generation number is below it.
 pub const PROCESS_PID_SHIFT: u32 = 10;
 
-/// CUgraphNodeType of nodes that concern memory, the size of GP_OP_GRAPH_NODE.
+/// in CUDA 13.5
+pub const NODE_LAST: u64 = 18;
+/// CUgraphNodeType, the size of GP_OP_GRAPH_NODE: the last that is known, and those that concern
+/// memory.
 pub const NODE_ALLOCATES: u64 = 10;
-/// CUgraphNodeType of nodes that concern memory, the size of GP_OP_GRAPH_NODE.
+/// CUgraphNodeType, the size of GP_OP_GRAPH_NODE: the last that is known, and those that concern
+/// memory.
 pub const NODE_FREES: u64 = 11;
 
 /// The first two bytes of every record.
@@ -256,7 +260,7 @@ pub struct RawCopy {
     pub source: u64,
     /// cudaMemcpyKind, or the memory type of the source
     pub kind: i32,
-    /// the memory type of the destination
+    /// the memory type of the destination; of a batch, the copy's number
     pub second: u16,
     /// captured into a graph, not executed
     pub captured: u16,

@@ -19,7 +19,7 @@ use crate::ids::global_pid;
 use crate::log;
 use crate::log::LogNote;
 use calls::SeenCall;
-use gpuprobe_cuda::{KindSet, Modes};
+use gpuprobe_cuda::{KindSet, Modes, Op};
 use gpuprobe_engine::Change;
 use gpuprobe_model::activity::ActivityBatch;
 use gpuprobe_model::event::{Copy, Event, Launch, Task, Tensor};
@@ -38,6 +38,8 @@ pub(super) struct Rows<'c> {
     /// Rows of blocks that a framework handed out and whose requested size is unknown, by process
     /// and address.
     tensors: HashMap<(u32, u64), i64>,
+    /// Number of the last call with a batch of copies, by process and thread.
+    batches: HashMap<(u32, u32), i64>,
     modes: Modes,
     /// Filter of memory kinds.
     counted: KindSet,
@@ -58,6 +60,7 @@ impl<'c> Rows<'c> {
             launches: LaunchWriter::default(),
             ended: VecDeque::new(),
             tensors: HashMap::new(),
+            batches: HashMap::new(),
             modes: facts.modes,
             counted: facts.kinds,
             contexts: ContextWriter::default(),
@@ -216,6 +219,7 @@ impl<'c> Rows<'c> {
     fn end(&mut self, pid: u32, time: i64, how: &str) -> Result<()> {
         self.contexts.ended(pid);
         self.tensors.retain(|(of, _), _| *of != pid);
+        self.batches.retain(|(of, _), _| *of != pid);
         let after = self.tables.correlation;
         let row = params![global_pid(pid), time, how, after];
         self.tables.insert("GPUPROBE_ENDS", row)
@@ -288,16 +292,27 @@ impl<'c> Rows<'c> {
             times: (copy.start_ns, copy.end_ns),
             chain: self.chains.id(copy.pid, copy.stack),
         };
-        self.call(&seen, false)?;
+        if copy.begins_call() {
+            self.call(&seen, false)?;
+            if copy.function.op == Op::CopyBatch {
+                self.batches.insert(seen.thread, self.tables.correlation);
+            }
+        }
         let understood = changes.iter().find_map(|change| match change {
             Change::Copied(direction, mode) => Some((direction.name(), mode.name())),
             _ => None,
         });
-        let number = self.tables.correlation;
+        let (number, end_ns) = match copy.begins_call() {
+            true => (self.tables.correlation, copy.end_ns),
+            false => (
+                self.batches.get(&seen.thread).copied().unwrap_or(0),
+                copy.start_ns,
+            ),
+        };
         let row = params![
             number,
             self.tables.time(copy.start_ns),
-            self.tables.time(copy.end_ns),
+            self.tables.time(end_ns),
             global_pid(copy.pid),
             signed(copy.bytes),
             understood.map(|(direction, _)| direction),

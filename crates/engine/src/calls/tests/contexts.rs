@@ -165,3 +165,32 @@ fn contexts_are_judged_by_their_series() {
     let shape = handles.shape(HandleKind::Context, handles.sites(), program.now_ns);
     assert_eq!((shape.left.iter().sum::<u64>(), shape.begin_ns), (3, 1010));
 }
+
+#[test]
+fn a_green_context_keeps_the_primary_one() {
+    let mut program = Program::new();
+    let retain = |program: &mut Program, symbol, handle| {
+        program.call(symbol, handle, |_| {});
+    };
+    retain(&mut program, "cuDevicePrimaryCtxRetain", 0x10);
+    retain(&mut program, "cuGreenCtxCreate", 0x20);
+    program.allocate_in(0x1000, Some(0), 0);
+    program.call("cuDevicePrimaryCtxRelease_v2", 0, |_| {});
+    let green = |program: &Program| program.process().handles.live(HandleKind::GreenContext);
+    assert_eq!((program.gpu_bytes(), green(&program)), (8, 1));
+    program.call("cuGreenCtxDestroy", 0x20, |call| call.device = None);
+    assert_eq!((program.gpu_bytes(), green(&program)), (0, 0));
+}
+
+#[test]
+fn logical_endpoints_are_counted_by_their_numbers() {
+    let mut program = Program::new();
+    for number in [7, 8] {
+        program.call("cuLogicalEndpointCreate", number, |_| {});
+    }
+    program.call("cuLogicalEndpointDestroy", 7, |_| {});
+    assert_eq!(
+        program.process().handles.live(HandleKind::LogicalEndpoint),
+        1
+    );
+}

@@ -1,7 +1,7 @@
 //! Pools of stream-ordered memory, and graphs.
 
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES};
+use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES, NODE_LAST};
 
 use super::{Program, detail, values};
 use crate::change::{Change, MemoryOrigin};
@@ -85,6 +85,55 @@ fn memory_is_that_of_its_pool() {
         program.pools(),
         [(Some(0x90), 0), (Some(0xa0), 8), (None, 8)]
     );
+}
+
+#[test]
+fn values_of_a_newer_cuda_are_counted_and_put_with_no_other() {
+    let mut program = Program::new();
+    program.create_pool(0x90, 7);
+    program.allocate_from(0x1000, 0x90);
+    program.call("cuMemCreate", 0x2000, |call| values(call, &[7]));
+    program.call("cuMemCreate", 0x3000, |call| {
+        values(call, &[0x0100 << 32 | 6]);
+    });
+    program.call("cudaMallocArray", 0x4000, |call| {
+        values(call, &[32, 0, 99, 64]);
+    });
+    for node in [NODE_LAST, NODE_LAST + 1] {
+        program.call("cuGraphAddNode", 0x70, |call| call.size_bytes = node);
+    }
+    // The part of a device is its memory; of the others' none is known to be on a GPU or on the host.
+    assert_eq!(program.bytes(), [8, 0, 16]);
+    let kinds: Vec<_> = program
+        .process()
+        .totals
+        .kinds()
+        .map(|(kind, _)| kind)
+        .collect();
+    assert_eq!(
+        kinds,
+        [MemoryKind::Array, MemoryKind::Vmm, MemoryKind::Unknown]
+    );
+    assert_eq!(program.ledger.left_out().unknown_values, 4);
+    program.call("cudaFreeAsync", 0x1000, |_| {});
+    program.call("cuMemRelease", 0x2000, |_| {});
+    assert_eq!(program.bytes(), [8, 0, 0]);
+}
+
+#[test]
+fn another_threshold_makes_the_reserved_size_unknown() {
+    let mut program = Program::new();
+    program.create_pool(0x90, 1);
+    for (attribute, reserved) in [(6, Some(4096)), (4, None)] {
+        program.call("cuMemPoolGetAttribute", 0x90, |call| {
+            (detail(call).stream, detail(call).out) = (5, 4096);
+        });
+        program.call("cuMemPoolSetAttribute", 0x90, |call| {
+            detail(call).stream = attribute;
+        });
+        let pool = program.process().pools.iter().next().unwrap();
+        assert_eq!(pool.reserved_bytes, reserved);
+    }
 }
 
 #[test]

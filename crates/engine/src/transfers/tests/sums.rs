@@ -48,12 +48,12 @@ fn meters_of_ended_processes_are_merged_with_all_their_sums() {
     let count = u32::try_from(MAX_ENDED).unwrap() + 1;
     let mut transfers = Transfers::default();
     for pid in 1..=count {
-        transfers.enter(selected(pid, Mode::Sync), 100, 10);
+        transfers.enter(selected(pid, Mode::Sync), 1, 100, 10);
         transfers.introduce(pid, "copies", None);
     }
-    transfers.enter(selected(2, Mode::Sync), 4000, 10);
+    transfers.enter(selected(2, Mode::Sync), 1, 4000, 10);
     transfers.mark_reported();
-    transfers.enter(selected(2, Mode::Async), 8, 1);
+    transfers.enter(selected(2, Mode::Async), 1, 8, 1);
     // The first goes on.
     (2..=count).for_each(|pid| ended(&mut transfers, pid, 10));
     ended(&mut transfers, 100_000, 10 + LATE_NS);
@@ -126,7 +126,7 @@ fn throughput_is_known_of_synchronous_copies_that_took_time() {
 fn sizes_are_counted_by_powers_of_two() {
     let mut transfers = Transfers::default();
     for bytes in [0, 1, 2, 3, 4, u64::MAX] {
-        transfers.enter(selected(7, Mode::Async), bytes, 0);
+        transfers.enter(selected(7, Mode::Async), 1, bytes, 0);
     }
     let (_, meter) = transfers.meters().next().unwrap();
     assert_eq!(meter.sizes.0[..5], [1, 1, 2, 1, 0]);
