@@ -50,7 +50,7 @@ def compare_activity(report, after):
     >>> kernel = dict(mangled="_Z1av", launches=2, captured=1)
     >>> after = dict(pid=7, kernels=[kernel], graph_launches=10)
     >>> process = dict(pid=7, complete=True, kernels=[dict(mangled="_Z1av", count=12)])
-    >>> report = dict(schema=2, lost={}, activity=dict(processes=[process]))
+    >>> report = dict(schema=3, lost={}, activity=dict(processes=[process]))
     >>> [what for what, want, got in compare_activity(report, after) if want != got]
     []
     >>> process["kernels"][0]["count"] = 3

@@ -102,7 +102,7 @@ def compare_copies(report, after, before=None):
     >>> down = dict(empty, pid=7, direction="D2H", mode="sync", calls=2, bytes=16, seconds=1.0,
     ...     bytes_per_second=16.0, peak_bytes_per_second=16.0, sizes=[[16, 2]])
     >>> sets = dict(empty, pid=7, direction="set", mode="async", calls=1, bytes=4, sizes=[[8, 1]])
-    >>> report = dict(schema=2, lost={}, bandwidth_util=dict(copies=2, sets=1, failed_calls=0,
+    >>> report = dict(schema=3, lost={}, bandwidth_util=dict(copies=2, sets=1, failed_calls=0,
     ...     captured=1, directions=[down, sets]))
     >>> [what for what, want, got in compare_copies(report, after) if want != got]
     []

@@ -111,7 +111,7 @@ def compare_launches(report, after, before=None, by_function=True):
     ...     grid=[1, 2, 3], block=[4, 5, 6])
     >>> trace = dict(launches=3, captured_launches=1, graph_launches=2, calls=dict(f=3),
     ...     kernels=[row], graphs=[dict(pid=7, graphs=1, launches=2)])
-    >>> report = dict(schema=2, lost=dict(launches=0), cudatrace=trace)
+    >>> report = dict(schema=3, lost=dict(launches=0), cudatrace=trace)
     >>> [what for what, want, got in compare_launches(report, after) if want != got]
     []
     >>> row["launches"], trace["calls"] = 4, dict(g=3)

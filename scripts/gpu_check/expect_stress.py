@@ -36,7 +36,7 @@ def compare_stress(report, said):
     ...         allocations=blocks)
     >>> threads = [thread(8, 90, 10), thread(7, 10)]
     >>> process = dict(pid=7, live_bytes=110, live_allocations=3, threads=threads)
-    >>> report = dict(schema=2, lost={}, memleak=dict(alloc_calls=6, free_calls=3,
+    >>> report = dict(schema=3, lost={}, memleak=dict(alloc_calls=6, free_calls=3,
     ...     failed_calls=0, live_bytes=110, live_allocations=3, unknown_frees=0,
     ...     calls=dict(cudaMalloc=5, cuMemAlloc_v2=1), processes=[process]))
     >>> rows = [dict(tid=8, name="t", live=2, live_bytes=100),
