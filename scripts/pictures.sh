@@ -45,11 +45,10 @@ record() {
     into report --pid "$server" --duration 6s
     into host-wide --duration 6s
     kill "$server"
-    into gate --fail-on leak -o "$folder/gate-report.txt" -- python3 server.py 16
-    into gate-fixed --fail-on leak -o "$folder/gate-fixed-report.txt" -- python3 server.py 16 --fixed
+    into gate --fail-on leak -o "$folder/gate-report.txt" -- python3 server.py 24
+    into gate-fixed --fail-on leak -o "$folder/gate-fixed-report.txt" -- python3 server.py 24 --fixed
     local all=(--memleak --cudatrace --bandwidth-util --activity)
     into record record "${all[@]}" -o "$folder/server.sqlite" -- python3 server.py 20
-    into record-fixed record "${all[@]}" -o "$folder/fixed.sqlite" -- python3 server.py 8 --fixed
     # Two programs that take more together than there is.
     local take="import sys, torch; kept = []
 while True: kept.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda')); len(kept) == int(sys.argv[1]) and input()"
@@ -69,15 +68,12 @@ draw() {
     local pages=$folder/pages shots=$folder/shots
     mkdir -p "$pages" "$shots"
     "$gpuprobe" report "$folder/server.sqlite" --html - >"$pages/server.html"
-    "$gpuprobe" report "$folder/fixed.sqlite" --diff "$folder/server.sqlite" --html - >"$pages/compared.html"
-    node "$root/web/test/screenshots.mjs" "$pages/server.html" "$shots/server" 1280
-    node "$root/web/test/screenshots.mjs" "$pages/compared.html" "$shots/compared" 1400
+    node "$root/web/test/screenshots.mjs" "$pages/server.html" "$shots" 1280
     cp "$pages/server.html" "$root/docs/report.html"
     "$gpuprobe" report "$folder/server.sqlite" --flamegraph - --weight peak >"$root/docs/pytorch-flamegraph.svg"
     "$gpuprobe" plot "$folder/server.sqlite" --by site -o "$root/docs/pytorch-memory.svg"
     for scheme in light dark; do
-        local -A of=([top]=server/top [memory]=server/memory-over-time [stacks]=server/who-holds-it-call-paths
-            [compared]=compared/top)
+        local -A of=([verdicts]=verdicts [overview]=overview [tensors]=tensors-python-cuda- [stacks]=who-holds-it)
         for name in "${!of[@]}"; do
             cp "$shots/${of[$name]}-$scheme.png" "$root/docs/html/$name-$scheme.png"
         done

@@ -228,6 +228,13 @@ impl PhysicalMemory {
         }
     }
 
+    /// The mapping around `address`: where it begins, its bytes, and the number of the piece if its creation was seen.
+    pub(super) fn mapping_around(&self, address: u64) -> Option<(u64, u64, Option<u64>)> {
+        let (&start, mapping) = self.mappings.range(..=address).next_back()?;
+        let is_in = address - start < mapping.size_bytes;
+        is_in.then_some((start, mapping.size_bytes, mapping.id))
+    }
+
     fn mapping_of(&self, address: u64) -> Option<&VmmMapping> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address - start < mapping.size_bytes).then_some(mapping)

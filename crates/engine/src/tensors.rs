@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -134,7 +135,7 @@ impl TensorAllocators {
         true
     }
 
-    /// The allocation from CUDA around `address`: its address, bytes and device.
+    /// The allocation or mapping from CUDA around `address`: its address, bytes and device.
     fn region_of(&mut self, address: u64, process: &Process) -> Option<(u64, (u64, u16))> {
         let is_in = |(start, (bytes, _)): &(u64, (u64, u16))| address - start < *bytes;
         let known = self.regions.range(..=address).next_back();
@@ -146,11 +147,22 @@ impl TensorAllocators {
             a.space() == AddressSpace::Device
                 && a.address <= address
                 && address - a.address < a.size_bytes
-        })?;
-        let device = process.device(around).unwrap_or(0);
-        let region = (around.size_bytes, device);
-        self.regions.insert(around.address, region);
-        Some((around.address, region))
+        });
+        let (start, bytes, around) = match around {
+            Some(around) => (around.address, around.size_bytes, around),
+            None => {
+                let (start, bytes, piece) = process.physical.mapping_around(address)?;
+                let piece = process.live.get(key(AddressSpace::Physical, piece?))?;
+                (
+                    start,
+                    bytes,
+                    Some(piece).filter(|piece| piece.gpu().is_some())?,
+                )
+            }
+        };
+        let region = (bytes, process.device(around).unwrap_or(0));
+        self.regions.insert(start, region);
+        Some((start, region))
     }
 
     /// Notes that memory from CUDA was freed.
@@ -171,10 +183,18 @@ impl TensorAllocators {
         }
     }
 
-    /// Notes that `bytes` were unmapped in a reserved address range.
-    pub(super) fn unmapped(&mut self, range: u64, bytes: u64, changes: &mut Changes) {
+    /// Notes that `bytes` were unmapped at these addresses in a reserved range.
+    pub(super) fn unmapped(
+        &mut self,
+        range: u64,
+        at: &Range<u64>,
+        bytes: u64,
+        changes: &mut Changes,
+    ) {
+        self.regions.retain(|start, _| !at.contains(start));
         for allocator in self.allocators.values_mut() {
             if allocator.ranges.contains(&range) {
+                allocator.segments.retain(|start| !at.contains(start));
                 allocator.gave_back(bytes, changes);
             }
         }

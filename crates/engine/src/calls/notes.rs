@@ -151,8 +151,11 @@ impl Process {
         }
         if let Some(range) = range {
             let left = self.physical.mapped_bytes_at(address, bytes);
-            self.tensors
-                .unmapped(range, before.saturating_sub(left), &mut self.changes);
+            let (at, gone) = (
+                address..address.saturating_add(bytes),
+                before.saturating_sub(left),
+            );
+            self.tensors.unmapped(range, &at, gone, &mut self.changes);
         }
     }
 

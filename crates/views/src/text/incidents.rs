@@ -52,7 +52,7 @@ pub fn lines(incident: &IncidentReport) -> Vec<String> {
         let sum = format!("allocated {held} of {of} reserved");
         let of = format!("{} {}", pool.framework.name(), pool.framework.device());
         say(format!("{of}:{}: {sum}", pool.device));
-        if let Some(free) = pool.largest_free_bytes.filter(|_| pool.segments > 0) {
+        if let Some(free) = pool.largest_free_bytes.filter(|free| *free > 0) {
             let (cached, free) = (size(reserved.saturating_sub(allocated)), size(free));
             say(format!("  {cached} cached: largest free block {free}"));
         }

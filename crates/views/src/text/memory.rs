@@ -164,7 +164,7 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
         if view.site.is_some() {
             return;
         }
-        if !process.allocators.is_empty() {
+        if !process.allocators.is_empty() && !process.listed().is_empty() {
             page.line("memory from CUDA, with these in it:");
         }
     }

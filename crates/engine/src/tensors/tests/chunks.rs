@@ -91,6 +91,28 @@ fn sums_are_those_of_its_chunks_and_of_the_memory_around_them() {
 }
 
 #[test]
+fn chunks_in_mapped_memory_are_known() {
+    let mut program = Program::default();
+    program.call("cuMemAddressReserve", 0x10_0000, 0x10_0000);
+    program.call("cuMemCreate", 0, 0x2000);
+    program.call("cuMemMap", 0x10_0000, 0x2000);
+    program.chunk(0x10_1000, 0x100, false);
+    program.chunk(0x10_1f00, 0x100, false);
+    program.chunk(0x10_2000, 0x100, false);
+    assert_eq!(sums(program.allocator()), [0x200, 0x2000, 0x200, 0x2000]);
+    assert_eq!(
+        program.allocator().fragmentation(program.process()).bytes(),
+        0x2000
+    );
+    program.chunk(0x10_1000, 0x100, true);
+    program.call("cuMemUnmap", 0x10_0000, 0x2000);
+    assert_eq!(sums(program.allocator()), [0x100, 0, 0x200, 0x2000]);
+    program.call("cuMemMap", 0x10_0000, 0x2000);
+    program.chunk(0x10_1000, 0x100, false);
+    assert_eq!(sums(program.allocator())[1], 0x2000);
+}
+
+#[test]
 fn memory_at_the_peak_is_told_by_site() {
     let mut program = Program::default();
     program.call("cudaMalloc", 0x10_0000, 0x1000);
