@@ -1,4 +1,4 @@
-"""A chat server that leaks, on libcudart alone: docs/leak-story.md finds the line."""
+"""A chat server that leaks, on libcudart alone, as server.py."""
 
 import ctypes
 import itertools

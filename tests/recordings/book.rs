@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::gpuprobe;
+use super::{Folder, all_modes, gpuprobe};
 
 /// The words behind `gpuprobe` of the commands in a document, up to the program that is traced.
 fn commands(text: &str) -> Vec<Vec<String>> {
@@ -27,16 +28,25 @@ fn commands(text: &str) -> Vec<Vec<String>> {
     own.collect()
 }
 
-#[test]
-fn each_command_of_the_book_is_one() {
+/// The pages of the book, and README.md, with the commands in each.
+fn pages() -> Vec<(PathBuf, Vec<Vec<String>>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let pages = fs::read_dir(root.join("docs")).unwrap();
     let mut pages: Vec<PathBuf> = pages.map(|page| page.unwrap().path()).collect();
     pages.retain(|page| page.extension().is_some_and(|end| end == "md"));
     pages.push(root.join("README.md"));
+    let read = |page: PathBuf| {
+        let found = commands(&fs::read_to_string(&page).unwrap());
+        (page, found)
+    };
+    pages.into_iter().map(read).collect()
+}
+
+#[test]
+fn each_command_of_the_book_is_one() {
     let mut count = 0;
-    for page in pages {
-        for mut words in commands(&fs::read_to_string(&page).unwrap()) {
+    for (page, commands) in pages() {
+        for mut words in commands {
             // Help is printed only once everything before it was understood.
             words.push("--help".into());
             let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -51,4 +61,35 @@ fn each_command_of_the_book_is_one() {
         }
     }
     assert!(count > 60, "{count} commands");
+}
+
+/// Those that trace are run by the end-to-end tests, with other programs.
+#[test]
+fn each_command_on_a_file_runs() {
+    let folder = Folder::new();
+    for name in ["run", "monday", "tuesday", "later"] {
+        all_modes::record(&folder.path(&format!("{name}.sqlite")));
+    }
+    folder.real_export();
+    let mut count = 0;
+    for (page, commands) in pages() {
+        for words in commands {
+            let what = words.first().map_or("", String::as_str);
+            let has_file = words.iter().any(|word| word.ends_with(".sqlite"));
+            if !has_file || !["report", "explain", "export", "plot"].contains(&what) {
+                continue;
+            }
+            let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprobe"));
+            let output = command.args(&words).current_dir(folder.path("")).output();
+            let output = output.unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success(),
+                "{}: {words:?}: {said}",
+                page.display()
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 15, "{count} commands");
 }

@@ -78,14 +78,14 @@ class Documents(unittest.TestCase):
 
     def test_the_story_is_about_the_example(self):
         story = (ROOT / "docs/leak-story.md").read_text()
-        example = (ROOT / "examples/chat.py").read_text()
+        example = (ROOT / "examples/server.py").read_text()
         bug, fix = re.findall(r"^```python\n(.*?)^```", story, re.MULTILINE | re.DOTALL)
-        head = bug.partition("        self.decode()\n")[0]
+        head = bug.partition("        for token in")[0]
         self.assertIn(bug, example)
         for program in (example, example.replace(bug, head + fix)):
-            compile(program, "chat.py", "exec")
+            compile(program, "server.py", "exec")
         line = example[: example.index(head)].count("\n") + 2
-        self.assertIn(f"chat.py:{line} Server.answer", story)
+        self.assertIn(f"server.py:{line} Server.answer", story)
 
     def test_the_front_page_has_at_most_150_lines(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), 150)
