@@ -12,6 +12,7 @@ use gpuprobe_engine::HostInfo;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc::{Mapping, Mappings};
+use gpuprobe_stacks::blocks::BlockReader;
 use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 use gpuprobe_stacks::symbols::HostFiles;
 
@@ -27,6 +28,8 @@ pub struct ProcFs {
     /// The executables and libraries of processes.
     files: RefCell<HostFiles>,
     processes: ProcessReader,
+    /// Blocks of frameworks' allocators.
+    pub blocks: RefCell<BlockReader>,
 }
 
 /// Snapshot of a process's mappings.
@@ -72,7 +75,8 @@ impl ProcFs {
             nvml: Nvml::open(),
             maps: RefCell::default(),
             users: RefCell::default(),
-            files: RefCell::new(HostFiles::new(reader)),
+            files: RefCell::new(HostFiles::new(reader.clone())),
+            blocks: RefCell::new(BlockReader::new(reader, processes.clone())),
             processes,
         }
     }
@@ -82,6 +86,7 @@ impl HostInfo for ProcFs {
     fn identity(&self, task: &Task) -> Identity {
         // PID reuse or exec: cached files are of another program.
         self.files.borrow_mut().forget(task.pid);
+        self.blocks.borrow_mut().forget(task.pid);
         let mut users = self.users.borrow_mut();
         let nvml = self.nvml.as_ref();
         identity::of(task, nvml, &mut users, &self.processes)

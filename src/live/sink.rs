@@ -74,6 +74,20 @@ impl Consumer for Sink {
 }
 
 impl Sink {
+    /// Applies and records an event that gpuprobe itself makes, unless the filter rejects its process.
+    pub(super) fn take_own(&mut self, mut event: Event) {
+        let host_info = &self.host_info;
+        if !self.filter.passes(&event, |task| host_info.identity(task)) {
+            return;
+        }
+        self.enter(&mut event);
+        let changes = self.state.changes();
+        if self.input_recorder.is_recording() {
+            self.input_recorder.event(event, None, changes);
+        }
+        changes.clear();
+    }
+
     /// Applies an accepted event.
     fn enter(&mut self, event: &mut Event) {
         self.name_stack(event);

@@ -9,6 +9,9 @@
 mod activity;
 mod attach;
 mod bandwidth;
+mod book;
+#[path = "../book/mod.rs"]
+mod book_commands;
 mod calls;
 mod capabilities;
 mod children;

@@ -6,6 +6,9 @@ mod all_modes;
 mod bad;
 #[cfg(feature = "live")]
 mod book;
+#[cfg(feature = "live")]
+#[path = "../book/mod.rs"]
+mod book_commands;
 mod contexts;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;

@@ -202,6 +202,12 @@ const FREED_BUFFER: Function = Function {
     )
 };
 
+/// Blocks from before the tracing, which were found in the memory of the process. Never called.
+const FOUND: Function = Function {
+    kind: MemoryKind::Tensor,
+    ..row(Layer::Framework, Op::SelfTest, Names("before attach", &[]))
+};
+
 pub(super) const FRAMEWORKS: &[Function] = &[
     USAGE,
     CHUNK,
@@ -210,4 +216,5 @@ pub(super) const FRAMEWORKS: &[Function] = &[
     XLA_OUT_OF_MEMORY,
     BUFFER,
     FREED_BUFFER,
+    FOUND,
 ];

@@ -250,6 +250,23 @@ impl Function {
     }
 }
 
+/// The row of blocks from before the tracing, which no function has allocated since.
+pub const BEFORE: u16 = {
+    let mut row = 0;
+    while !matches!(FUNCTIONS[row].op, Op::SelfTest)
+        || matches!(FUNCTIONS[row].layer, Layer::Driver)
+    {
+        row += 1;
+    }
+    row as u16
+};
+
+/// The row in which an allocator of this framework reports its blocks.
+pub fn row_of_blocks(framework: Framework) -> Option<u16> {
+    let is_it = |f: &Function| f.framework == Some(framework) && f.op == Op::Tensor;
+    u16::try_from(FUNCTIONS.iter().position(is_it)?).ok()
+}
+
 /// The function in row `row`; `None` beyond the table.
 pub fn function(row: u16) -> Option<&'static Function> {
     FUNCTIONS.get(usize::from(row))

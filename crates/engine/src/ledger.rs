@@ -172,6 +172,14 @@ impl Ledger {
                 self.processes.enter(oom.pid);
                 self.incidents.gave_up(oom, &self.processes);
             }
+            Event::Blocks(found) => {
+                let mut changes = mem::take(&mut self.changes);
+                let is_known = self.keep(found.pid, |process| {
+                    process.apply_found(found, &mut changes)
+                });
+                self.changes = changes;
+                self.limits.left_out.tensors += u64::from(!is_known);
+            }
             Event::Request(request) => {
                 self.keep(request.pid, |process| process.apply_request(request));
             }

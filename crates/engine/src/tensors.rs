@@ -5,6 +5,7 @@
 //! the device and how much it has reserved; the difference from the blocks seen was allocated
 //! before tracing began.
 
+mod found;
 mod fragmentation;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use super::live::Freed;
 use super::process::Process;
 use super::sites::Sites;
 use super::totals::Total;
+use found::FoundState;
 use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
 use gpuprobe_model::event::{MAX_DEVICES, Tensor, TensorRequest};
 
@@ -76,6 +78,7 @@ pub struct Allocator {
     segments: HashSet<u64>,
     /// Addresses of reserved ranges that are segments: a block was seen in them.
     ranges: HashSet<u64>,
+    found: FoundState,
 }
 
 impl TensorAllocators {
@@ -243,7 +246,7 @@ impl Allocator {
         }
     }
 
-    /// Bytes of live blocks allocated before tracing began.
+    /// Bytes of live blocks allocated before tracing began that are not known.
     pub fn bytes_from_before(&self) -> u64 {
         let seen = self.blocks.totals.sums.gpu.bytes;
         self.allocated_bytes.saturating_sub(seen)
@@ -256,7 +259,7 @@ impl Allocator {
 
     /// Number of entries kept besides those of [`Self::blocks`].
     pub(super) fn kept(&self) -> usize {
-        self.asked.len() + self.segments.len() + self.ranges.len()
+        self.asked.len() + self.segments.len() + self.ranges.len() + self.found.segments.len()
     }
 
     /// Whether a block at `address` is live.
@@ -317,6 +320,8 @@ impl Allocator {
             slot: 0,
         });
         let old = self.blocks.add(block);
+        old.iter().for_each(|old| self.note_gone(old));
+        self.found.handed_out(tensor.address, tensor.bytes);
         self.forget_request(tensor.address);
         self.note_segment(tensor.address, process);
         [Some(block), old]
@@ -349,6 +354,7 @@ impl Allocator {
         match self.blocks.live.free(key, tensor.time_ns) {
             Freed::Live(block) => {
                 self.blocks.uncount(&block);
+                self.note_gone(&block);
                 self.forget_request(block.address);
                 return Some(block);
             }

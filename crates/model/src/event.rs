@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::RawLaunchKey;
 use crate::activity::ActivityBatch;
+use crate::blocks::FoundBlocks;
 use gpuprobe_cuda::{AddressSpace, EXTRA, FUNCTIONS, Function, MemoryKind, Op};
 
 pub use crate::abi::CONTEXT_UNKNOWN;
@@ -49,6 +50,9 @@ pub enum Event {
     Checkpoint(Task),
     /// It has been moved back, to the same addresses.
     Restore(Task),
+    /// Blocks of a framework's allocator that were found in the memory of the process: those that are not known yet, and
+    /// those that wait for a stream.
+    Blocks(FoundBlocks),
     /// One batch of GPU activity from CUPTI.
     #[serde(skip)]
     Activity(ActivityBatch),
@@ -75,6 +79,7 @@ impl Event {
             Self::Kernel(kernel) => kernel.pid,
             Self::Launch(launch) => launch.pid,
             Self::Copy(copy) => copy.pid,
+            Self::Blocks(found) => found.pid,
             Self::Activity(batch) => batch.pid,
             Self::Memory(memory) => memory.pid,
         }
@@ -86,6 +91,7 @@ impl Event {
             Self::Call(call) => Some(call.end_ns),
             Self::Tensor(tensor) => Some(tensor.time_ns),
             Self::OutOfMemory(refused) => Some(refused.time_ns),
+            Self::Blocks(found) => Some(found.time_ns),
             Self::Memory(memory) => Some(memory.time_ns),
             _ => None,
         }
@@ -124,6 +130,7 @@ impl Event {
             }
             Self::Kernel(kernel) => drop(current(&mut kernel.key.row, |_| true)?),
             Self::Tensor(tensor) => drop(current(&mut tensor.row, |op| op == Op::Tensor)?),
+            Self::Blocks(found) => drop(current(&mut found.row, |op| op == Op::Tensor)?),
             Self::OutOfMemory(refused) => {
                 current(&mut refused.row, |op| op == Op::OutOfMemory)?;
             }

@@ -6,6 +6,7 @@
 
 pub mod abi;
 pub mod activity;
+pub mod blocks;
 pub mod clock;
 pub mod container;
 mod cost;

@@ -193,7 +193,8 @@ pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
     Ok(place.map(|(offset, _)| offset))
 }
 
-fn address_of(image: &ElfImage<'_>, name: &str) -> Option<u64> {
+/// Address in the file of what it exports under this name.
+pub(crate) fn address_of(image: &ElfImage<'_>, name: &str) -> Option<u64> {
     let mut all = exported(image);
     all.find_map(|(symbol, address)| (symbol == name).then_some(address))
 }

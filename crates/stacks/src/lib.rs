@@ -5,6 +5,7 @@
 //! Gives: locations ([`AddressSpaces`], [`paths`]) and frames; files are parsed by a process ([`helper`], [`program`]).
 
 pub mod allocators;
+pub mod blocks;
 pub mod cuda;
 pub mod elf;
 mod elf_file;

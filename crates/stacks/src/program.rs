@@ -23,8 +23,8 @@ use crate::helper::protocol::{
     DebugLinks, InspectedProcess, Request, SymbolName, Wanted, decoded, encoded,
 };
 use crate::helper::{
-    ALL_ARE_TRUSTED, ARGUMENT, FileReader, FileVersion, HelperHost, MAX_BYTES, ProcessReader, Role,
-    memory,
+    ALL_ARE_TRUSTED, ARGUMENT, FileReader, FileVersion, HelperHost, MAX_BYTES, MAX_RANGES_BYTES,
+    ProcessReader, Role, memory,
 };
 use crate::python::Interpreter;
 use crate::symbols::debug_info::{DebugInfo, names_at};
@@ -168,6 +168,17 @@ impl Served {
                 let buffer = &mut buffer[..MAX_BYTES.min(size_bytes)];
                 encoded(&memory::read(pid, address, buffer).unwrap_or_default())
             }
+            Request::Ranges(pid, ranges) => {
+                let mut left = MAX_RANGES_BYTES;
+                let read = ranges.into_iter().map(|(address, size_bytes)| {
+                    let mut buffer = vec![0; size_bytes.min(left)];
+                    left -= buffer.len();
+                    let read = memory::read(pid, address, &mut buffer).map_or(0, <[u8]>::len);
+                    buffer.truncate(read);
+                    buffer
+                });
+                encoded(&read.collect::<Vec<_>>())
+            }
             Request::Headers => encoded(&elf()?.headers()),
             Request::Functions => encoded(&text_of(functions::functions(&*elf()?))),
             Request::Rendezvous => encoded(&text_of(functions::rendezvous(&*elf()?))),
@@ -179,6 +190,11 @@ impl Served {
                 encoded(&address.and_then(|address| file.symbol(address, &file)))
             }
             Request::Variable(name) => encoded(&variable::size(&*elf()?, &name)),
+            Request::Address(name) => {
+                let file = elf()?;
+                let image = file.image().ok();
+                encoded(&image.and_then(|image| functions::address_of(&image, &name)))
+            }
             Request::Interpreter => encoded(&Interpreter::of(&*elf()?)),
             Request::Links => encoded(&links(&*elf()?)),
             Request::IsMeant(id, checksum) => encoded(&is_meant(&*elf()?, id, checksum)),

@@ -13,22 +13,30 @@ use crate::live::discovery::{Found, Tracer};
 use crate::live::incidents::Incidents;
 use crate::live::samples::Samples;
 use crate::live::sink::Sink;
-use crate::live::{ProcessFilter, Target, TraceConfig};
+use crate::live::{ProcessFilter, Target, TensorMode, TraceConfig};
 use crate::probe::Rings;
+use gpuprobe_cuda::Framework;
 use gpuprobe_engine::{HostInfo, State};
+use gpuprobe_model::abi::PROCESS_PID_SHIFT;
+use gpuprobe_model::blocks::FoundBlocks;
 use gpuprobe_model::clock::{self, WallClock};
+use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::stack::{KnownFrames, Location, NoSymbols, Symbolize};
 use gpuprobe_model::{Lost, Untraced};
 use gpuprobe_os::progress::Pass;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::profile::{self, Profile, ProfileScope, Weight};
+use gpuprobe_stacks::blocks::Unread;
 
 /// Interval of reads of the launch counts to free the entries of ended processes.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time of a read before other due work is done, and of a read for a report.
 const READ_FOR: Duration = Duration::from_millis(100);
 const READ_FOR_REPORT: Duration = Duration::from_millis(500);
+/// How long blocks of processes are looked for before a report, and how often those of one that uses its allocator.
+const BLOCKS_WITHIN: Duration = Duration::from_millis(100);
+const BLOCKS_TRIES: u32 = 5;
 /// Interval of reads of the rings while names are waited for.
 const NAMES_PAUSE: Duration = Duration::from_millis(20);
 /// Waits that are longer show how many functions are named.
@@ -77,7 +85,81 @@ impl Reading<'_> {
             self.sink.input_recorder.note(LogNote::Vanished(pid));
             self.sink.state.ledger.end_at(pid, None);
         }
+        self.find_blocks()
+    }
+
+    /// Looks for the blocks of PyTorch in the memory of processes: those from before the tracing, and what PyTorch does not
+    /// tell with its events.
+    fn find_blocks(&mut self) -> Result<()> {
+        let config = self.config;
+        let row = gpuprobe_cuda::row_of_blocks(Framework::PyTorch);
+        let Some(row) = row.filter(|_| config.modes.memleak && config.tensors != TensorMode::Off)
+        else {
+            return Ok(());
+        };
+        let ledger = &self.sink.state.ledger;
+        let known = ledger.live_processes().filter(|process| {
+            let mut allocators = process.tensors.iter();
+            allocators.any(|one| one.framework() == Some(Framework::PyTorch))
+        });
+        let known: Vec<u32> = known.map(|process| process.pid).collect();
+        let idle = self.tracer.cuda_users();
+        let idle: Vec<u32> = idle
+            .filter(|pid| ledger.process_of(*pid).is_none())
+            .collect();
+        let until = Instant::now() + BLOCKS_WITHIN;
+        for pid in known.into_iter().chain(idle) {
+            for _ in 0..BLOCKS_TRIES {
+                if Instant::now() > until || self.find_blocks_of(pid, row)? {
+                    break;
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Returns whether it need not be tried again.
+    fn find_blocks_of(&mut self, pid: u32, row: u16) -> Result<bool> {
+        let found = self.sink.host_info.blocks.borrow_mut().torch(pid);
+        let devices = match found {
+            Ok(devices) => devices,
+            Err(error) => {
+                tracing::debug!("blocks of process {pid}: {error}");
+                return Ok(matches!(error, Unread::Empty | Unread::Unreadable));
+            }
+        };
+        let time_ns = clock::monotonic_ns();
+        // What the program has done until then.
+        self.rings.flush()?;
+        self.read_until(Some(Instant::now() + READ_FOR), true)?;
+        if self.sink.state.ledger.process_of(pid).is_none() {
+            let Ok(task) = process::task_of(pid) else {
+                return Ok(true);
+            };
+            self.sink.take_own(Event::Process(Task {
+                process: pid << PROCESS_PID_SHIFT,
+                time_ns,
+                ..task
+            }));
+        }
+        let found = FoundBlocks {
+            pid,
+            row,
+            time_ns,
+            devices,
+        };
+        let process = self.sink.state.ledger.process_of(pid);
+        let Some(news) = process.map(|process| process.news_of(found)) else {
+            return Ok(true);
+        };
+        let Some(news) = news else {
+            tracing::debug!("blocks of process {pid} do not agree with its events");
+            return Ok(false);
+        };
+        if !news.devices.is_empty() {
+            self.sink.take_own(Event::Blocks(news));
+        }
+        Ok(true)
     }
 
     fn read_until(&mut self, until: Option<Instant>, waits: bool) -> Result<()> {

@@ -8,10 +8,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::Allocator;
-use crate::allocation::{Allocation, key};
+use crate::allocation::key;
 use crate::process::Process;
 use crate::totals::Total;
 use gpuprobe_cuda::{AddressSpace, Framework, MemoryKind};
+use gpuprobe_model::blocks::FoundSegment;
 
 /// Largest request that PyTorch serves from small segments of [`SMALL_SEGMENT`] bytes; a larger one
 /// takes a large segment. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
@@ -34,6 +35,12 @@ pub struct Fragmentation {
     pub unused_bytes: u64,
     /// Memory that cannot be returned although little of it is in use.
     pub pinned: Pinned,
+    /// Blocks that are free once a stream has passed.
+    pub pending: Total,
+    /// Bytes of segments of private pools, and of free blocks in them: `empty_cache()` returns none of these.
+    pub private_bytes: u64,
+    /// See [`Self::private_bytes`].
+    pub private_free_bytes: u64,
     /// Tensors outside of all memory that was seen to be allocated.
     pub outside: Total,
     /// Whether small segments only serve small requests.
@@ -69,6 +76,14 @@ impl Pinned {
     }
 }
 
+/// A block that is in use: by the program, with its call site, or by a stream.
+#[derive(Clone, Copy)]
+struct BlockInUse {
+    address: u64,
+    size_bytes: u64,
+    site: Option<u32>,
+}
+
 /// Memory from CUDA with blocks of the allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSegment {
@@ -80,6 +95,8 @@ pub struct TensorSegment {
     pub used_bytes: u64,
     /// Addresses of its pieces, if it is mapped piece by piece.
     pub pieces: Vec<u64>,
+    /// Its private pool is not emptied.
+    is_private: bool,
 }
 
 impl TensorSegment {
@@ -90,6 +107,7 @@ impl TensorSegment {
             bytes,
             used_bytes: 0,
             pieces: Vec::new(),
+            is_private: false,
         }
     }
 
@@ -122,7 +140,21 @@ impl TensorSegment {
 impl Allocator {
     /// Fragmentation of the allocator's memory in `process`, its owner. Scans every block.
     pub fn fragmentation(&self, process: &Process) -> Fragmentation {
-        let mut blocks: Vec<_> = self.blocks.allocations().collect();
+        let live = self.blocks.allocations().map(|block| BlockInUse {
+            address: block.address,
+            size_bytes: block.size_bytes,
+            site: Some(block.site),
+        });
+        let pending = self
+            .found
+            .pending
+            .iter()
+            .map(|(&address, &size_bytes)| BlockInUse {
+                address,
+                size_bytes,
+                site: None,
+            });
+        let mut blocks: Vec<_> = live.chain(pending).collect();
         blocks.sort_unstable_by_key(|block| block.address);
         let mut segments = self.segments(process);
         let mut found = Fragmentation {
@@ -173,6 +205,18 @@ impl Allocator {
             }
             segments.extend(last);
         }
+        let seen: BTreeSet<u64> = segments.iter().map(|segment| segment.address).collect();
+        let is_seen = |found: &&FoundSegment| {
+            seen.range(found.address..found.address.saturating_add(found.bytes))
+                .next()
+                .is_some()
+        };
+        let found = self.found.segments.iter().filter(|found| !is_seen(found));
+        segments.extend(found.map(|found| TensorSegment::of(found.address, found.bytes)));
+        for segment in &mut segments {
+            let found = self.found_at(segment.address);
+            segment.is_private = found.is_some_and(|found| found.pool != (0, 0));
+        }
         segments.sort_unstable_by_key(|segment| segment.address);
         segments
     }
@@ -185,21 +229,32 @@ impl Fragmentation {
         bytes.fold(0, u64::saturating_add)
     }
 
-    fn leave_outside(&mut self, blocks: &[&Allocation]) {
-        for block in blocks {
+    fn leave_outside(&mut self, blocks: &[BlockInUse]) {
+        for block in blocks.iter().filter(|block| block.site.is_some()) {
             self.outside.add(block.size_bytes);
         }
     }
 
     /// Adds a segment and the blocks in it, by address.
-    fn look_at(&mut self, segment: &mut TensorSegment, blocks: &[&Allocation]) {
+    fn look_at(&mut self, segment: &mut TensorSegment, blocks: &[BlockInUse]) {
         let mut free_from = segment.address;
+        let mut in_use = 0;
         for block in blocks {
             self.note_free(segment, block.address.saturating_sub(free_from));
-            segment.used_bytes = segment.used_bytes.saturating_add(block.size_bytes);
+            in_use = block.size_bytes.saturating_add(in_use);
+            match block.site {
+                Some(_) => segment.used_bytes = segment.used_bytes.saturating_add(block.size_bytes),
+                None => self.pending.add(block.size_bytes),
+            }
             free_from = free_from.max(block.address.saturating_add(block.size_bytes));
         }
         self.note_free(segment, segment.end().saturating_sub(free_from));
+        if segment.is_private {
+            self.private_bytes = self.private_bytes.saturating_add(segment.bytes);
+            let free = segment.bytes.saturating_sub(in_use);
+            self.private_free_bytes = self.private_free_bytes.saturating_add(free);
+            return;
+        }
         let mut rest = blocks;
         for (address, bytes) in segment.returnable() {
             let end = address.saturating_add(bytes);
@@ -211,9 +266,9 @@ impl Fragmentation {
     }
 
     /// Adds a piece that is returned to CUDA as one, and the blocks that overlap it.
-    fn look_at_piece(&mut self, address: u64, bytes: u64, blocks: &[&Allocation]) {
+    fn look_at_piece(&mut self, address: u64, bytes: u64, blocks: &[BlockInUse]) {
         let end = address.saturating_add(bytes);
-        let used_of = |block: &&Allocation| {
+        let used_of = |block: &BlockInUse| {
             let until = block.address.saturating_add(block.size_bytes).min(end);
             until.saturating_sub(block.address.max(address))
         };
@@ -225,11 +280,11 @@ impl Fragmentation {
             self.pinned.by.bytes = self.pinned.by.bytes.saturating_add(used);
             // A block that begins in the piece before may be counted already.
             let is_new =
-                |block: &&&Allocation| self.pinned.last.is_none_or(|last| last < block.address);
+                |block: &&BlockInUse| self.pinned.last.is_none_or(|last| last < block.address);
             self.pinned.by.allocations += blocks.iter().filter(is_new).count() as u64;
             self.pinned.last = blocks.last().map(|block| block.address);
             // Several blocks of a site pin the piece once.
-            let sites: BTreeSet<_> = blocks.iter().map(|block| block.site).collect();
+            let sites: BTreeSet<_> = blocks.iter().filter_map(|block| block.site).collect();
             let sites = sites.into_iter().map(|site| (site, bytes));
             self.pinned.sites.extend(sites);
         }

@@ -190,6 +190,7 @@ impl<'c> Rows<'c> {
             Event::Checkpoint(task) => self.state(task, "checkpointed")?,
             Event::Restore(task) => self.state(task, "restored")?,
             Event::Activity(_)
+            | Event::Blocks(_)
             | Event::ThreadExit(_)
             | Event::OutOfMemory(_)
             | Event::Memory(_) => return Ok(0),

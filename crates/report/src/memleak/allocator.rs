@@ -49,6 +49,12 @@ pub struct AllocatorReport {
     pub largest_fit_bytes: u64,
     /// Bytes that `torch.cuda.empty_cache()` would return.
     pub empty_cache_bytes: u64,
+    /// Bytes of blocks that the program has freed, and a stream may still use; as of when they were last looked for.
+    pub pending_free_bytes: u64,
+    /// Bytes of segments of private pools, such as those of CUDA graphs, as far as these were found.
+    pub private_pool_bytes: u64,
+    /// Free bytes in them, which `torch.cuda.empty_cache()` does not return.
+    pub private_pool_free_bytes: u64,
     /// Bytes of segments less than 5 % in use.
     pub pinned_by_small_bytes: u64,
     /// Number of tensors in these segments.
@@ -135,13 +141,16 @@ pub(super) fn report(
         requested_bytes: (allocator.requested.allocations == live.allocations)
             .then_some(allocator.requested.bytes),
         tensors: live.allocations,
-        before_bytes: allocator.bytes_from_before(),
+        before_bytes: allocator.before_bytes(),
         since_start: allocator.since_start,
         segments: found.segments.len() as u64,
         segment_bytes: found.bytes(),
         largest_free_bytes: found.largest_free_bytes,
         largest_fit_bytes: found.largest_fit_bytes,
         empty_cache_bytes: found.unused_bytes,
+        pending_free_bytes: found.pending.bytes,
+        private_pool_bytes: found.private_bytes,
+        private_pool_free_bytes: found.private_free_bytes,
         pinned_by_small_bytes: found.pinned.bytes,
         pinned_by_tensors: found.pinned.by.allocations,
         pinned_by_sites,

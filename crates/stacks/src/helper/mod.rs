@@ -26,6 +26,8 @@ pub(crate) const ARGUMENT: &str = "__helper";
 pub(crate) const ALL_ARE_TRUSTED: &str = "all";
 /// Bytes of memory that are read at once.
 pub(crate) const MAX_BYTES: usize = 4096;
+/// The same of several ranges.
+pub(crate) const MAX_RANGES_BYTES: usize = 4 << 20;
 
 /// Which helper it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ impl ProcessReader {
         file
     }
 
-    /// The memory of process `pid`.
+    /// The memory of process `pid`, if its reads take no longer together than 200 ms.
     pub fn memory(&self, pid: u32) -> ProcessMemory {
         ProcessMemory {
             reader: self.clone(),
@@ -101,19 +101,28 @@ impl ProcessMemory {
     /// requested at the end of a mapping; `None` if nothing is mapped there, the process has exited, or the
     /// time is over.
     pub fn read<'a>(&self, address: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        let answer: Vec<u8> = self.ask(&Request::Memory(self.pid, address, buffer.len()))?;
+        let buffer = buffer.get_mut(..answer.len())?;
+        buffer.copy_from_slice(&answer);
+        (!answer.is_empty()).then_some(buffer)
+    }
+
+    /// Reads memory at these addresses, so many bytes of each, and no more than [`MAX_RANGES_BYTES`] in all: fewer at the
+    /// end of a mapping. `None` if the process has exited, or the time is over.
+    pub(crate) fn read_all(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u8>>> {
+        let read: Vec<Vec<u8>> = self.ask(&Request::Ranges(self.pid, ranges.to_vec()))?;
+        (read.len() == ranges.len()).then_some(read)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Option<T> {
         let left = self.left.get();
         if self.subject.is_none() || left.is_zero() {
             return None;
         }
-        let request = Request::Memory(self.pid, address, buffer.len());
         let begin = Instant::now();
-        let reader = &self.reader;
-        let answer = reader.ask::<Vec<u8>>(self.subject, None, &request);
+        let answer = self.reader.ask(self.subject, None, request);
         self.left.set(left.saturating_sub(begin.elapsed()));
-        let (answer, _) = answer?;
-        let buffer = buffer.get_mut(..answer.len())?;
-        buffer.copy_from_slice(&answer);
-        (!answer.is_empty()).then_some(buffer)
+        answer.map(|(answer, _)| answer)
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Request {
     Symbol(u64),
     /// Bytes of a variable: `Option<u64>`.
     Variable(String),
+    /// The address in the file of what it exports under this name: `Option<u64>`.
+    Address(String),
     /// The links to files with debugging information: `DebugLinks`.
     Links,
     /// Whether a file has this build id or, where it or the other has none, its contents this checksum: `bool`.
@@ -36,6 +38,8 @@ pub(crate) enum Request {
     Process(u32, Vec<String>, Vec<u32>),
     /// Memory of a process at this address, so many bytes: the bytes.
     Memory(u32, u64, usize),
+    /// Memory of a process at these addresses, so many bytes of each: `Vec<Vec<u8>>`.
+    Ranges(u32, Vec<(u64, usize)>),
     /// A file: `()`, with the file if it could be opened.
     File(Wanted),
 }

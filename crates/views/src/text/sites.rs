@@ -208,6 +208,14 @@ fn write_sums(tensors: &AllocatorReport, page: &mut Page) {
     let parts = [
         (cached, &*largest),
         (empty_cache, "would be given back by empty_cache()"),
+        (
+            tensors.pending_free_bytes,
+            "freed, until a stream has passed (record_stream)",
+        ),
+        (
+            tensors.private_pool_free_bytes,
+            "free in private pools (CUDA graphs), not given back by empty_cache()",
+        ),
         (tensors.pinned_by_small_bytes, &*pinned(tensors)),
         (tensors.before_bytes, "allocated before gpuprobe attached"),
         (

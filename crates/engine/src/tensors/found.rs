@@ -1,0 +1,170 @@
+//! Blocks that were found in the memory of a process: those from before the tracing, and what their allocator does not
+//! report with its events.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+
+use super::Allocator;
+use crate::allocation::{Allocation, AllocationPlace, NewAllocation};
+use crate::change::Changes;
+use crate::process::Process;
+use crate::totals::Total;
+use gpuprobe_cuda::{AddressSpace, BEFORE, MemoryKind};
+use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment};
+
+/// What an allocator was found to have when it was last looked for.
+#[derive(Debug, Default)]
+pub(super) struct FoundState {
+    /// Bytes of blocks that are free once a stream has passed, by address.
+    pub(super) pending: BTreeMap<u64, u64>,
+    /// Its segments.
+    pub(super) segments: Vec<FoundSegment>,
+    /// Live blocks from before the tracing.
+    pub(super) before: Total,
+}
+
+impl FoundState {
+    /// Notes that a block is now at these addresses.
+    pub(super) fn handed_out(&mut self, address: u64, bytes: u64) {
+        if !self.pending.is_empty() {
+            let end = address.saturating_add(bytes);
+            self.pending.retain(|at, _| !(address..end).contains(at));
+        }
+    }
+}
+
+impl Process {
+    /// What of these blocks is not known yet; `None` if they do not agree with the events so far, all of which have to be
+    /// applied.
+    pub fn news_of(&self, mut found: FoundBlocks) -> Option<FoundBlocks> {
+        let allocators = &self.tensors.allocators;
+        for device in &mut found.devices {
+            if let Some(allocator) = allocators.get(&(found.row, device.device)) {
+                let blocks = device.blocks.iter().filter(|block| !block.is_pending);
+                let sizes: HashMap<u64, u64> = blocks.map(|b| (b.address, b.bytes)).collect();
+                let is_there =
+                    |block: &Allocation| sizes.get(&block.address) == Some(&block.size_bytes);
+                if !allocator.blocks.live.iter().all(is_there)
+                    || allocator.has_events() && allocator.allocated_bytes != device.allocated_bytes
+                {
+                    return None;
+                }
+                device
+                    .blocks
+                    .retain(|block| block.is_pending || !allocator.holds(block.address));
+            }
+        }
+        found.devices.retain(|device| {
+            let known = allocators.get(&(found.row, device.device));
+            known.is_none_or(|allocator| allocator.lacks(device))
+        });
+        Some(found)
+    }
+
+    /// Applies what was found. Returns false if a device index is out of range.
+    pub(crate) fn apply_found(&mut self, found: &FoundBlocks, changes: &mut Changes) -> bool {
+        if self.tensors_cost.is_some() {
+            return true;
+        }
+        let mut tensors = std::mem::take(&mut self.tensors);
+        let mut is_known = true;
+        for device in &found.devices {
+            match tensors.of(self.pid, device.device, found.row) {
+                Some(allocator) => allocator.apply_found(device, found.time_ns, self, changes),
+                None => is_known = false,
+            }
+        }
+        self.tensors = tensors;
+        is_known
+    }
+}
+
+impl Allocator {
+    fn has_events(&self) -> bool {
+        self.allocations + self.frees > 0
+    }
+
+    /// Whether there is something in what was found that is not known.
+    fn lacks(&self, device: &DeviceBlocks) -> bool {
+        let pending = device.blocks.iter().filter(|block| block.is_pending);
+        let pending = pending.map(|block| (block.address, block.bytes));
+        let has_new = device.blocks.iter().any(|block| !block.is_pending);
+        has_new
+            || !pending.eq(self.found.pending.iter().map(|(at, bytes)| (*at, *bytes)))
+            || device.segments != self.found.segments
+            || device.allocated_bytes != self.allocated_bytes
+            || device.reserved_bytes != self.reserved_bytes
+    }
+
+    fn apply_found(
+        &mut self,
+        device: &DeviceBlocks,
+        time_ns: u64,
+        process: &Process,
+        changes: &mut Changes,
+    ) {
+        self.allocated_bytes = device.allocated_bytes;
+        self.reserved_bytes = device.reserved_bytes;
+        self.peak_reserved_bytes = self.peak_reserved_bytes.max(device.peak_reserved_bytes);
+        self.peak_allocated_bytes = self.peak_allocated_bytes.max(device.peak_allocated_bytes);
+        self.blocks.sites.after_peak(self.peaks, time_ns);
+        let (pending, before): (Vec<&FoundBlock>, Vec<&FoundBlock>) =
+            device.blocks.iter().partition(|block| block.is_pending);
+        for block in before {
+            if process.is_full || self.holds(block.address) {
+                continue;
+            }
+            let allocation = Allocation::new(&NewAllocation {
+                address: block.address,
+                size_bytes: block.bytes,
+                end_ns: time_ns,
+                tid: process.pid,
+                row: BEFORE,
+                site: self.blocks.sites.site(0, BEFORE),
+                kind: MemoryKind::Tensor,
+                space: AddressSpace::Device,
+                place: AllocationPlace::Device(self.device),
+                slot: 0,
+            });
+            self.blocks.add(allocation);
+            self.found.before.add(block.bytes);
+            if block.requested_bytes > 0 {
+                self.requested.add(block.requested_bytes);
+                self.asked.insert(block.address, block.requested_bytes);
+            }
+            changes.record_tensors(|| self.change([Some(allocation), None]));
+        }
+        self.found.pending = pending
+            .iter()
+            .map(|block| (block.address, block.bytes))
+            .collect();
+        self.found.segments.clone_from(&device.segments);
+        changes.record_tensors(|| self.change([None, None]));
+    }
+
+    /// Bytes of live blocks from before the tracing, whether or not they were found.
+    pub fn before_bytes(&self) -> u64 {
+        self.found
+            .before
+            .bytes
+            .saturating_add(self.bytes_from_before())
+    }
+
+    /// Notes that a live block is gone.
+    pub(super) fn note_gone(&mut self, block: &Allocation) {
+        if block.row == BEFORE {
+            self.found.before.subtract(block.size_bytes);
+        }
+    }
+
+    /// The found segment at an address.
+    pub(super) fn found_at(&self, address: u64) -> Option<&FoundSegment> {
+        let next = self
+            .found
+            .segments
+            .partition_point(|segment| segment.address <= address);
+        let segment = self.found.segments.get(next.checked_sub(1)?)?;
+        (address - segment.address < segment.bytes).then_some(segment)
+    }
+}

@@ -1,0 +1,63 @@
+//! Blocks of a framework's allocator, as they are in the memory of its process.
+
+use serde::{Deserialize, Serialize};
+
+/// The allocators of a framework in a process, by device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundBlocks {
+    /// Process id in the initial PID namespace.
+    pub pid: u32,
+    /// Row of the framework's function in the table.
+    pub row: u16,
+    /// When they were read, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// The allocators.
+    pub devices: Vec<DeviceBlocks>,
+}
+
+/// The memory of an allocator at a moment: its own counters, its segments, and the blocks that are in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceBlocks {
+    /// Device index as CUDA numbers it in the process.
+    pub device: u16,
+    /// Bytes of allocated blocks.
+    pub allocated_bytes: u64,
+    /// Peak of these, since the process began or has reset it.
+    pub peak_allocated_bytes: u64,
+    /// Bytes that it has from CUDA.
+    pub reserved_bytes: u64,
+    /// Peak of these.
+    pub peak_reserved_bytes: u64,
+    /// Segments by address.
+    pub segments: Vec<FoundSegment>,
+    /// Blocks in use, by address; the rest of each segment is free.
+    pub blocks: Vec<FoundBlock>,
+}
+
+/// Memory from CUDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundSegment {
+    /// Device address.
+    pub address: u64,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Handle of the stream that it is for; 0 for the default stream.
+    pub stream: u64,
+    /// The private pool that it belongs to; zeroes for none.
+    pub pool: (u64, u64),
+    /// It consists of mappings.
+    pub is_expandable: bool,
+}
+
+/// A block in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundBlock {
+    /// Device address.
+    pub address: u64,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Bytes that the program asked for; 0 if that is not known.
+    pub requested_bytes: u64,
+    /// The program has freed it, and a stream may still use it.
+    pub is_pending: bool,
+}

@@ -1,0 +1,135 @@
+//! Blocks of frameworks' allocators, read from the memory of a running process, which is neither stopped nor written to.
+//!
+//! Nothing is known beforehand about where a field lies: it is found from what must hold, and the blocks are taken only
+//! if their sums are those that the allocator keeps itself, before and after they were read.
+
+mod torch;
+
+use std::collections::HashMap;
+
+use crate::helper::{
+    FileReader, MAX_RANGES_BYTES, OpenFile, ProcessMemory, ProcessReader, Request,
+};
+use crate::module;
+use gpuprobe_model::blocks::DeviceBlocks;
+use gpuprobe_os::proc::Mappings;
+
+/// Reads blocks of processes.
+#[derive(Debug)]
+pub struct BlockReader {
+    files: FileReader,
+    processes: ProcessReader,
+    /// Addresses of the variables that point to PyTorch's allocator, by process.
+    roots: HashMap<u32, u64>,
+}
+
+impl BlockReader {
+    /// Files are read by `files`, processes by `processes`.
+    pub fn new(files: FileReader, processes: ProcessReader) -> Self {
+        let roots = HashMap::new();
+        Self {
+            files,
+            processes,
+            roots,
+        }
+    }
+
+    /// The blocks of PyTorch in process `pid`.
+    ///
+    /// # Errors
+    /// Says why there are none.
+    pub fn torch(&mut self, pid: u32) -> Result<Vec<DeviceBlocks>, Unread> {
+        let root = match self.roots.get(&pid) {
+            Some(root) => *root,
+            None => self.torch_root(pid).ok_or(Unread::Empty)?,
+        };
+        self.roots.insert(pid, root);
+        torch::read(&self.processes.memory(pid), root)
+    }
+
+    /// Forgets what is known of a process that has ended, or runs another program.
+    pub fn forget(&mut self, pid: u32) {
+        self.roots.remove(&pid);
+    }
+
+    fn torch_root(&self, pid: u32) -> Option<u64> {
+        let maps = Mappings::of(pid).ok()?;
+        let map = maps.iter().find(|map| {
+            let name = map.path_without_mark().and_then(|path| path.file_name());
+            name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc10_cuda.so"))
+        })?;
+        let file = OpenFile::new(module::open(pid, &map)?, map.path_without_mark()?)?;
+        let headers = self.files.headers(&file).ok()?;
+        let base = map
+            .start
+            .wrapping_sub(headers.segments.address_of(map.offset)?);
+        let address: Option<u64> = self
+            .files
+            .ask(&[&file], &Request::Address(torch::ROOT.into()))?;
+        Some(base.wrapping_add(address?))
+    }
+}
+
+/// Why no blocks could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// The allocator was in use meanwhile; it may be tried again.
+    Changed,
+    /// The process has ended, cannot be read, or not in time.
+    Unreadable,
+    /// It is not as this reader expects; with what was not found.
+    Unlike(&'static str),
+    /// It has no blocks.
+    Empty,
+}
+
+impl std::fmt::Display for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Changed => write!(f, "it changed while it was read"),
+            Self::Unreadable => write!(f, "its memory cannot be read"),
+            Self::Unlike(what) => write!(f, "its {what} are not where they were expected"),
+            Self::Empty => write!(f, "it has no blocks"),
+        }
+    }
+}
+
+/// Memory of a process, in words of eight bytes.
+pub trait Words {
+    /// The words at these addresses, so many of each: fewer at the end of a mapping. `None` if the time is over.
+    fn read(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u64>>>;
+}
+
+impl Words for ProcessMemory {
+    fn read(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u64>>> {
+        let piece = MAX_RANGES_BYTES / 8;
+        let pieces = ranges.iter().enumerate().flat_map(|(range, &(at, words))| {
+            let starts = (0..words).step_by(piece);
+            starts.map(move |start| {
+                (
+                    range,
+                    at.wrapping_add(start as u64 * 8),
+                    piece.min(words - start) * 8,
+                )
+            })
+        });
+        let pieces: Vec<_> = pieces.collect();
+        let mut all = vec![Vec::new(); ranges.len()];
+        let mut rest = &pieces[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|(_, _, size)| {
+                bytes += size;
+                bytes <= MAX_RANGES_BYTES
+            });
+            let (some, behind) = rest.split_at(fits.count());
+            let wanted: Vec<_> = some.iter().map(|&(_, at, size)| (at, size)).collect();
+            for (&(range, ..), read) in some.iter().zip(self.read_all(&wanted)?) {
+                let words = read.as_chunks::<8>().0.iter();
+                all[range].extend(words.map(|word| u64::from_le_bytes(*word)));
+            }
+            rest = behind;
+        }
+        Some(all)
+    }
+}
