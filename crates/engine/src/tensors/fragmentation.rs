@@ -180,8 +180,34 @@ impl Allocator {
         gpuprobe_cuda::function(self.row)?.framework
     }
 
+    /// Bytes that it has from CUDA by its own account, beyond the segments that were seen to be allocated.
+    pub fn unseen_bytes(&self, process: &Process) -> u64 {
+        let seen = self.seen_segments(process).into_iter();
+        let seen = seen.fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
+        self.reserved_bytes.saturating_sub(seen)
+    }
+
     /// Segments of the allocator, by address.
     fn segments(&self, process: &Process) -> Vec<TensorSegment> {
+        let mut segments = self.seen_segments(process);
+        let seen: BTreeSet<u64> = segments.iter().map(|segment| segment.address).collect();
+        let is_seen = |found: &&FoundSegment| {
+            seen.range(found.address..found.address.saturating_add(found.bytes))
+                .next()
+                .is_some()
+        };
+        let found = self.found.segments.iter().filter(|found| !is_seen(found));
+        segments.extend(found.map(|found| TensorSegment::of(found.address, found.bytes)));
+        for segment in &mut segments {
+            let found = self.found_at(segment.address);
+            segment.is_private = found.is_some_and(|found| found.pool != (0, 0));
+        }
+        segments.sort_unstable_by_key(|segment| segment.address);
+        segments
+    }
+
+    /// Segments that were seen to be allocated.
+    fn seen_segments(&self, process: &Process) -> Vec<TensorSegment> {
         let mut segments: Vec<_> = self
             .segments
             .iter()
@@ -205,19 +231,6 @@ impl Allocator {
             }
             segments.extend(last);
         }
-        let seen: BTreeSet<u64> = segments.iter().map(|segment| segment.address).collect();
-        let is_seen = |found: &&FoundSegment| {
-            seen.range(found.address..found.address.saturating_add(found.bytes))
-                .next()
-                .is_some()
-        };
-        let found = self.found.segments.iter().filter(|found| !is_seen(found));
-        segments.extend(found.map(|found| TensorSegment::of(found.address, found.bytes)));
-        for segment in &mut segments {
-            let found = self.found_at(segment.address);
-            segment.is_private = found.is_some_and(|found| found.pool != (0, 0));
-        }
-        segments.sort_unstable_by_key(|segment| segment.address);
         segments
     }
 }

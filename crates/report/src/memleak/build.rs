@@ -248,7 +248,13 @@ fn nvml_of(process: &Process, sources: ReportSources<'_>) -> Option<NvmlUsage> {
     if process.exited {
         return sources.history?.nvml(process);
     }
-    NvmlUsage::of(process.pid, process.tracked_bytes(), sources.usage?)
+    let unseen = process.tensors.iter().map(|one| one.unseen_bytes(process));
+    let segment_bytes = unseen.fold(0, u64::saturating_add);
+    let usage = NvmlUsage::of(process.pid, process.tracked_bytes(), sources.usage?);
+    usage.map(|usage| NvmlUsage {
+        segment_bytes,
+        ..usage
+    })
 }
 
 /// Reports of processes that use a GPU and have not been traced.

@@ -279,6 +279,8 @@ pub struct NvmlUsage {
     /// Approximate part of the rest that contexts take: the minimum of the rest over processes
     /// traced from their start. `None` if there was none.
     pub context_bytes: Option<u64>,
+    /// Part of the rest that is PyTorch's by its own account: segments from before the tracing.
+    pub segment_bytes: u64,
 }
 
 impl NvmlUsage {
@@ -299,6 +301,7 @@ impl NvmlUsage {
             context_bytes: contexts
                 .zip(rest)
                 .map(|(contexts, rest)| contexts.min(rest)),
+            segment_bytes: 0,
         })
     }
 }

@@ -16,7 +16,7 @@ use crate::label::{labels, via};
 use crate::owners::Owners;
 use crate::site_key::{Place, SiteKey, place};
 use crate::{Options, ReportSources, SortBy, View, clock_micros, function_name};
-use gpuprobe_cuda::{Belongs, MemoryKind};
+use gpuprobe_cuda::{BEFORE, Belongs, MemoryKind};
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Allocation, Allocator, CallSite, Process};
@@ -497,6 +497,11 @@ impl<'a> Holder<'a> {
 
     /// Verdict on these sites at `now_ns`, or at the end of the process.
     pub(crate) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
+        let first = sites.first().and_then(|&site| self.sites().sites.get(site));
+        if first.is_some_and(|site| site.row == BEFORE) {
+            // Nothing is known of how these came.
+            return None;
+        }
         let now_ns = self.process.ended_ns.unwrap_or(now_ns);
         let judged = verdict::judge(&self.sites().sites.shape(sites, now_ns));
         let judged = judged.map(|judged| Judgement {

@@ -3,6 +3,9 @@
 //! Nothing is known beforehand about where a field lies: it is found from what must hold, and the blocks are taken only
 //! if their sums are those that the allocator keeps itself, before and after they were read.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 mod torch;
 
 use std::collections::HashMap;

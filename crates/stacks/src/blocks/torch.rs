@@ -120,7 +120,7 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     {
         return Err(Unread::Changed);
     }
-    let layout = Layout::of(&devices, &before, &raw, ptr_at)?;
+    let layout = Layout::of(&devices, &before, &raw, [ptr_at, pool_at])?;
     let all = devices.iter().zip(&before).zip(0..);
     Ok(all
         .filter(|((device, _), _)| !device.in_use.is_empty() || !device.cached.is_empty())
@@ -217,7 +217,12 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(devices: &[Device], regions: &[Vec<u64>], raw: &Blocks, ptr: usize) -> Read<Self> {
+    fn of(
+        devices: &[Device],
+        regions: &[Vec<u64>],
+        raw: &Blocks,
+        [ptr, pool]: [usize; 2],
+    ) -> Read<Self> {
         let all = || devices.iter().zip(regions);
         // Sizes are multiples of 512, and their sums are in the counters.
         let is_size = |&at: &usize| {
@@ -240,6 +245,12 @@ impl Layout {
             .flat_map(|device| device.mapped().chain(device.unmapped.iter().copied()))
             .map(|block| (raw.word(block, ptr), block))
             .collect();
+        let parts = devices
+            .iter()
+            .map(|it| it.mapped().count() + it.unmapped.len());
+        if by_address.len() != parts.sum::<usize>() {
+            return Err(Unread::Unlike("addresses of blocks"));
+        }
         let is_chain = |size: usize, next: usize, prev: usize| {
             by_address.iter().all(|(address, &block)| {
                 let before = raw.word(block, prev);
@@ -284,19 +295,29 @@ impl Layout {
         };
         let requested = (0..BLOCK_WORDS).find(is_requested);
         let is_stream = |&at: &usize| {
-            let known = [Some(ptr), Some(size), requested, Some(prev)];
+            let known = [Some(ptr), Some(size), Some(pool), requested, Some(prev)];
             let is_same = |&block: &u64| match raw.word(block, prev) {
                 0 => true,
                 before => raw.word(before, at) == raw.word(block, at),
             };
             at > 0 && !known.contains(&Some(at)) && by_address.values().all(is_same)
         };
+        let values = |at: &usize| -> HashSet<u64> {
+            by_address
+                .values()
+                .map(|&block| raw.word(block, *at))
+                .collect()
+        };
+        // It is one of the first words; another that tells segments apart comes later.
+        let mut streams = (0..BLOCK_WORDS).filter(is_stream);
+        let first = streams.clone().next();
+        let stream = streams.find(|at| values(at).len() > 1).or(first);
         Ok(Self {
             ptr,
             size,
             requested,
             prev,
-            stream: (0..BLOCK_WORDS).find(is_stream),
+            stream,
         })
     }
 
@@ -546,6 +567,7 @@ fn device_allocators(memory: &impl Words, words: &[u64], pools: &HashSet<u64>) -
             && w[0].is_multiple_of(8)
             && bytes.is_multiple_of(8)
             && (8..=MAX_DEVICES as u64 * 8).contains(&bytes)
+            && w[0] < w[1]
             && w[1] <= w[2]
     };
     let vectors = words.windows(3).filter(is_vector);

@@ -330,11 +330,13 @@ fn sum(nvml: &NvmlUsage, held_bytes: u64) -> String {
     let rest = nvml.other_bytes.max(0).unsigned_abs();
     let missing = nvml.other_bytes.min(0).unsigned_abs();
     let context = nvml.context_bytes.unwrap_or(0).min(rest);
+    let segments = nvml.segment_bytes.min(rest - context);
     let terms = [
         ("- managed", managed),
         ("- not at a GPU", missing),
         ("+ context", context),
-        ("+ before attach or outside CUDA", rest - context),
+        ("+ PyTorch's segments from before attach", segments),
+        ("+ before attach or outside CUDA", rest - context - segments),
     ];
     let terms = terms.iter().filter(|(_, bytes)| *bytes > 0);
     let terms = terms.map(|(what, bytes)| format!("{what} {} ", size(*bytes)));
@@ -354,15 +356,17 @@ mod tests {
             tracked_bytes: 5 * GIB,
             other_bytes: 2 * GIB.cast_signed(),
             context_bytes: Some(GIB / 2),
+            segment_bytes: GIB,
         };
-        let expected =
-            "+ context 512.00 MiB + before attach or outside CUDA 1.50 GiB = nvidia-smi 7.00 GiB";
+        let expected = "+ context 512.00 MiB + PyTorch's segments from before attach 1.00 GiB \
+                        + before attach or outside CUDA 512.00 MiB = nvidia-smi 7.00 GiB";
         assert_eq!(sum(&nvml, nvml.tracked_bytes), expected);
         let nvml = NvmlUsage {
             used_bytes: 10 << 20,
             tracked_bytes: 12 << 20,
             other_bytes: -(2 << 20),
             context_bytes: None,
+            segment_bytes: 0,
         };
         let expected = "- managed 8.00 MiB - not at a GPU 2.00 MiB = nvidia-smi 10.00 MiB";
         assert_eq!(sum(&nvml, 20 << 20), expected);
