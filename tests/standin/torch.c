@@ -16,6 +16,7 @@
 
 #include "cuda_abi.h"
 #include "cudart_abi.h"
+#include "torch_blocks.h"
 
 /* PyTorch's constants (c10/cuda/CUDACachingAllocator.cpp). */
 #define MIB ((size_t)1 << 20)
@@ -25,29 +26,9 @@
 #define LARGE_SEGMENT (20 * MIB)
 #define LARGE_REQUEST (10 * MIB) /* from here on a segment has the request's size */
 
-struct block {
-    struct block *next; /* at a higher address */
-    uintptr_t address;
-    size_t bytes, requested;
-};
-
-/* A segment, which is one piece, or an address range that pieces are mapped into. */
-struct range {
-    struct range *next;
-    uint64_t stream;
-    bool is_small, is_expandable;
-    size_t bytes, piece_bytes;
-    CUmemGenericAllocationHandle *pieces; /* 0: not mapped; 1 for a segment */
-    struct block start;                   /* of no bytes, before the allocated blocks */
-    struct block *packed;                 /* up to here there is no gap */
-};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct device {
-    struct range *ranges;
-    uint64_t allocated, reserved, requested, mallocs, frees;
-} devices[16]; /* under `lock` */
+static struct device devices[16]; /* under `lock` */
 
 #define DEVICES_END (devices + sizeof devices / sizeof *devices)
 
@@ -193,13 +174,14 @@ static struct block *place(struct device *device, size_t requested, uint64_t str
     if (!range || !map_pieces(device, range, address - range->start.address, bytes))
         return NULL;
     struct block *block = malloc(sizeof *block);
-    *block = (struct block){ before->next, address, bytes, requested };
+    *block = (struct block){ before->next, address, bytes, requested, false, false };
     before->next = block;
     return block;
 }
 
 static void report(const struct device *device, uintptr_t address, int64_t bytes)
 {
+    standin_write_blocks(devices, DEVICES_END - devices);
     standin_report_memory((void *)address, bytes, device->allocated, device->reserved,
                           (struct c10_device){ C10_CUDA, (int8_t)(device - devices) });
 }
@@ -242,8 +224,13 @@ static bool free_on(struct device *device, uintptr_t address)
     if (!before || !before->next)
         return false;
     struct block *freed = before->next, block = *freed;
-    before->next = block.next;
-    free(freed);
+    if (block.is_pending)
+        return false;
+    freed->is_pending = block.is_recorded;
+    if (!freed->is_pending) {
+        before->next = block.next;
+        free(freed);
+    }
     range->packed = &range->start;
     device->allocated -= block.bytes;
     device->requested -= block.requested;
@@ -267,6 +254,35 @@ void gp_torch_empty_cache(void)
     pthread_mutex_lock(&lock);
     for (struct device *device = devices; device < DEVICES_END; device++)
         release_cache(device);
+    standin_write_blocks(devices, DEVICES_END - devices);
+    pthread_mutex_unlock(&lock);
+}
+
+void gp_torch_record_stream(void *address)
+{
+    pthread_mutex_lock(&lock);
+    for (struct device *device = devices; device < DEVICES_END; device++)
+        for (struct range *range = device->ranges; range; range = range->next)
+            for (struct block *block = range->start.next; block; block = block->next)
+                block->is_recorded |= block->address == (uintptr_t)address;
+    pthread_mutex_unlock(&lock);
+}
+
+void gp_torch_synchronize(void)
+{
+    pthread_mutex_lock(&lock);
+    for (struct device *device = devices; device < DEVICES_END; device++)
+        for (struct range *range = device->ranges; range; range = range->next) {
+            for (struct block *before = &range->start, *block; (block = before->next);)
+                if (block->is_pending) {
+                    before->next = block->next;
+                    free(block);
+                } else {
+                    before = block;
+                }
+            range->packed = &range->start;
+        }
+    standin_write_blocks(devices, DEVICES_END - devices);
     pthread_mutex_unlock(&lock);
 }
 
@@ -316,7 +332,8 @@ static void print_range(FILE *out, const struct range *range)
             fprintf(out, "piece %zu %zu %lu %d %d;", range->start.address + i * range->piece_bytes,
                     range->piece_bytes, range->stream, range->is_small, range->is_expandable);
     for (const struct block *block = range->start.next; block; block = block->next)
-        fprintf(out, "block %zu %zu %zu;", block->address, block->bytes, block->requested);
+        fprintf(out, "%s %zu %zu %zu;", block->is_pending ? "pending" : "block", block->address,
+                block->bytes, block->requested);
 }
 
 char *gp_torch_snapshot(void)

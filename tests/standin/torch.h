@@ -32,10 +32,13 @@ void *gp_torch_raw_malloc(size_t bytes, uint64_t stream);
 int gp_torch_free(void *address);
 /* Returns the free memory of every device to CUDA. */
 void gp_torch_empty_cache(void);
+/* A stream uses this block: once freed, it is nobody's until gp_torch_synchronize. */
+void gp_torch_record_stream(void *address);
+void gp_torch_synchronize(void);
 /* The exact state, to be freed by free(3), in words with a semicolon after each group:
  * `device NUMBER ALLOCATED RESERVED REQUESTED MALLOCS FREES` for each device that was used, then
  * `piece ADDRESS BYTES STREAM SMALL EXPANDABLE` for its memory from CUDA and
- * `block ADDRESS BYTES REQUESTED` for each block. */
+ * `block ADDRESS BYTES REQUESTED` for each block, `pending` for one that waits for a stream. */
 char *gp_torch_snapshot(void);
 
 #pragma GCC visibility pop

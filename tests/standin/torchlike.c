@@ -97,6 +97,23 @@ static bool run_tempty(const struct args *args, struct reply *reply)
     return true;
 }
 
+/* Other streams use all of this name. */
+static bool run_trecord(const struct args *args, struct reply *reply)
+{
+    (void)reply;
+    for (size_t i = 0; i < tensor_count; i++)
+        if (!strcmp(tensors[i].name, args->text[0]))
+            gp_torch_record_stream(tensors[i].address);
+    return true;
+}
+
+static bool run_tsync(const struct args *args, struct reply *reply)
+{
+    (void)args, (void)reply;
+    gp_torch_synchronize();
+    return true;
+}
+
 static bool run_tsnapshot(const struct args *args, struct reply *reply)
 {
     (void)args;
@@ -253,6 +270,8 @@ const struct command more_commands[] = {
     { "tleak <forward|backward|optimizer|loader> TENSORS SIZE", NEEDS_API, run_tleak },
     { "tfree <name> [TENSORS]", NEEDS_API, run_tfree },
     { "tempty", NEEDS_API, run_tempty },
+    { "trecord <name>", NEEDS_API, run_trecord },
+    { "tsync", NEEDS_API, run_tsync },
     { "tsnapshot", NEEDS_API, run_tsnapshot },
     { "tchurn THREADS STEPS SEED", NEEDS_API, run_tchurn },
     { "tflood THREADS PAIRS SIZE", NEEDS_API, run_tflood },

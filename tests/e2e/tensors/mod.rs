@@ -4,6 +4,7 @@
 mod chunks;
 mod costs;
 mod exact;
+mod found;
 mod late;
 mod python;
 mod recording;

@@ -14,6 +14,8 @@ pub(crate) struct Block {
     /// Requested bytes; 0 if it is free.
     pub(crate) requested: u64,
     pub(crate) is_live: bool,
+    /// It is freed once a stream has passed.
+    pub(crate) is_pending: bool,
 }
 
 /// Memory from CUDA, divided into blocks.
@@ -64,8 +66,8 @@ pub(crate) fn snapshot(talk: &mut Talk) -> Vec<Device> {
             ("piece", &[address, bytes, stream, small, expandable]) => {
                 device.add_piece(address, bytes, stream, [small, expandable].map(|n| n == 1));
             }
-            ("block", &[address, bytes, requested]) => {
-                device.add_block(address, bytes, requested);
+            ("block" | "pending", &[address, bytes, requested]) => {
+                device.add_block(address, bytes, requested, kind == "pending");
             }
             _ => panic!("'{group}' in a snapshot"),
         }
@@ -93,6 +95,7 @@ impl Segment {
                 bytes: end - start,
                 requested: 0,
                 is_live: false,
+                is_pending: false,
             });
         }
     }
@@ -109,7 +112,8 @@ impl Segment {
     }
 
     fn free(&self) -> impl Iterator<Item = u64> {
-        let free = self.blocks.iter().filter(|block| !block.is_live);
+        let free = self.blocks.iter();
+        let free = free.filter(|block| !block.is_live && !block.is_pending);
         free.map(|block| block.bytes)
     }
 
@@ -137,7 +141,7 @@ impl Device {
     }
 
     /// Blocks of a segment come in order, after its pieces.
-    fn add_block(&mut self, address: u64, bytes: u64, requested: u64) {
+    fn add_block(&mut self, address: u64, bytes: u64, requested: u64, is_pending: bool) {
         let mut segments = self.segments.iter_mut();
         let segment = segments
             .find(|s| (s.address..s.address + s.bytes).contains(&address))
@@ -147,12 +151,21 @@ impl Device {
             address,
             bytes,
             requested,
-            is_live: true,
+            is_live: !is_pending,
+            is_pending,
         });
     }
 
     pub(crate) fn live(&self) -> impl Iterator<Item = &Block> {
         self.segments.iter().flat_map(Segment::live)
+    }
+
+    fn pending(&self) -> u64 {
+        let blocks = self.segments.iter().flat_map(|segment| &segment.blocks);
+        blocks
+            .filter(|block| block.is_pending)
+            .map(|block| block.bytes)
+            .sum()
     }
 
     /// The report's figures for a program that was traced from the start with requested bytes
@@ -171,13 +184,15 @@ impl Device {
                 let within =
                     |block: &&Block| block.address < end && start < block.address + block.bytes;
                 let blocks: Vec<_> = segment.live().filter(within).collect();
+                let pending = segment.blocks.iter().filter(|b| b.is_pending && within(b));
                 let part = |block: &&Block| {
                     (block.address + block.bytes).min(end) - block.address.max(start)
                 };
-                let used: u64 = blocks.iter().map(part).sum();
+                let used = blocks.iter().copied().chain(pending);
+                let used: u64 = used.map(|block| part(&block)).sum();
                 if used == 0 {
                     unused += end - start;
-                } else if used * 20 < end - start {
+                } else if used * 20 < end - start && !blocks.is_empty() {
                     pinned += end - start;
                     pinning.extend(blocks.iter().map(|block| block.address));
                 }
@@ -188,6 +203,7 @@ impl Device {
             "allocated_bytes": self.allocated,
             "reserved_bytes": self.reserved,
             "requested_bytes": self.requested,
+            "pending_free_bytes": self.pending(),
             "tensors": self.live().count(),
             "before_bytes": 0,
             "since_start": true,

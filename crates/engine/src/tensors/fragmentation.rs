@@ -18,6 +18,10 @@ use gpuprobe_model::blocks::FoundSegment;
 /// takes a large segment. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
 const SMALL_REQUEST: u64 = 1 << 20;
 const SMALL_SEGMENT: u64 = 2 << 20;
+/// Pieces that expandable segments of large requests are mapped in: `kLargeBuffer`.
+const LARGE_PIECE: u64 = 20 << 20;
+/// Pieces of a segment that are told apart.
+const MAX_PIECES: usize = 1 << 20;
 /// A piece is pinned if less than one part in this many is in use.
 const LITTLE: u64 = 20;
 
@@ -97,6 +101,8 @@ pub struct TensorSegment {
     pub pieces: Vec<u64>,
     /// Its private pool is not emptied.
     is_private: bool,
+    /// It is mapped piece by piece, and the pieces were not seen.
+    is_expandable: bool,
 }
 
 impl TensorSegment {
@@ -108,6 +114,7 @@ impl TensorSegment {
             used_bytes: 0,
             pieces: Vec::new(),
             is_private: false,
+            is_expandable: false,
         }
     }
 
@@ -117,6 +124,16 @@ impl TensorSegment {
             [] | [_] => self.bytes <= SMALL_SEGMENT,
             [first, second, ..] => second - first <= SMALL_SEGMENT,
         }
+    }
+
+    /// It has the pieces that PyTorch maps, which are smaller for small requests: those of its first block are such or
+    /// others.
+    fn assume_pieces(&mut self, first: Option<&BlockInUse>) {
+        let is_small = first.is_some_and(|block| block.size_bytes <= SMALL_REQUEST);
+        let piece = if is_small { SMALL_SEGMENT } else { LARGE_PIECE };
+        let pieces = usize::try_from(self.bytes / piece).unwrap_or(usize::MAX);
+        let starts = (self.address..self.end()).step_by(piece as usize);
+        self.pieces = starts.take(pieces.min(MAX_PIECES)).collect();
     }
 
     fn end(&self) -> u64 {
@@ -197,7 +214,10 @@ impl Allocator {
                 .is_some()
         };
         let found = self.found.segments.iter().filter(|found| !is_seen(found));
-        segments.extend(found.map(|found| TensorSegment::of(found.address, found.bytes)));
+        segments.extend(found.map(|found| TensorSegment {
+            is_expandable: found.is_expandable,
+            ..TensorSegment::of(found.address, found.bytes)
+        }));
         for segment in &mut segments {
             let found = self.found_at(segment.address);
             segment.is_private = found.is_some_and(|found| found.pool != (0, 0));
@@ -250,6 +270,9 @@ impl Fragmentation {
 
     /// Adds a segment and the blocks in it, by address.
     fn look_at(&mut self, segment: &mut TensorSegment, blocks: &[BlockInUse]) {
+        if segment.is_expandable {
+            segment.assume_pieces(blocks.first());
+        }
         let mut free_from = segment.address;
         let mut in_use = 0;
         for block in blocks {
@@ -288,12 +311,13 @@ impl Fragmentation {
         let used = blocks.iter().map(used_of).fold(0, u64::saturating_add);
         if used == 0 {
             self.unused_bytes = self.unused_bytes.saturating_add(bytes);
-        } else if used.saturating_mul(LITTLE) < bytes {
+        } else if used.saturating_mul(LITTLE) < bytes && blocks.iter().any(|b| b.site.is_some()) {
             self.pinned.bytes = self.pinned.bytes.saturating_add(bytes);
             self.pinned.by.bytes = self.pinned.by.bytes.saturating_add(used);
             // A block that begins in the piece before may be counted already.
-            let is_new =
-                |block: &&BlockInUse| self.pinned.last.is_none_or(|last| last < block.address);
+            let is_new = |block: &&BlockInUse| {
+                block.site.is_some() && self.pinned.last.is_none_or(|last| last < block.address)
+            };
             self.pinned.by.allocations += blocks.iter().filter(is_new).count() as u64;
             self.pinned.last = blocks.last().map(|block| block.address);
             // Several blocks of a site pin the piece once.

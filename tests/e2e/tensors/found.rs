@@ -1,0 +1,130 @@
+//! Blocks that are found in the memory of a program: those from before the attach, and those that wait for a stream.
+
+use serde_json::{Value, json};
+
+use super::truth::{Device, snapshot};
+use super::{EXPANDABLE, assert_pytorch, pytorch, running, settled};
+use crate::harness::gpuprobe::output_of;
+use crate::harness::report::{list, number};
+use crate::harness::{Setup, Workload};
+
+/// The variable that has the program keep its state as PyTorch does, with fields at places that it chooses.
+const BLOCKS: &str = "STANDIN_TORCH_BLOCKS";
+const OLD: &str = "tmalloc old 30000 200; tmalloc old 6000000 8; tmalloc hole 4000000 4; \
+     tmalloc used 5000000 2; tmalloc used 999 3; trecord used; \
+     tmalloc old 4000000; tfree hole; tmalloc old 200000000; tmalloc gone 100000000; tfree gone; tfree used";
+
+/// The expected figures for the only device, of whose calls so many were not seen.
+fn now(workload: &mut Workload, [mallocs, frees]: [u64; 2], before_bytes: u64) -> [Value; 1] {
+    let devices = snapshot(workload);
+    let [device] = &devices[..] else {
+        panic!("{} devices", devices.len());
+    };
+    let mut expected = Device::expected(device);
+    expected["before_bytes"] = before_bytes.into();
+    expected["since_start"] = false.into();
+    expected["alloc_calls"] = (device.mallocs - mallocs).into();
+    expected["free_calls"] = (device.frees - frees).into();
+    [expected]
+}
+
+fn found_after_late_attach(seed: &str, settings: &[(&str, &str)]) {
+    let mut workload = running(&[&[(BLOCKS, seed)], settings].concat());
+    workload.play(OLD);
+    let before = snapshot(&mut workload);
+    let calls = [before[0].mallocs, before[0].frees];
+    let allocated = before[0].allocated;
+    let pid = workload.pid;
+    let folder = tempfile::TempDir::new().unwrap();
+    let recording = folder.path().join("run.sqlite");
+    let recording = recording.to_str().unwrap();
+    let mut gpuprobe = Setup::pid(pid)
+        .interval("100ms")
+        .args(["--tensors", "requested", "--record", recording])
+        .start();
+
+    // Nothing has happened since.
+    let expected = now(&mut workload, calls, allocated);
+    assert!(number(&expected[0], "pending_free_bytes") > 10_000_000);
+    let report = settled(&gpuprobe, pid, &expected);
+    let found = &pytorch(&report, pid)[0];
+    let sites = list(found, "sites");
+    assert_eq!(sites.len(), 1, "{sites:#?}");
+    assert_eq!(
+        [
+            &sites[0]["api"],
+            &sites[0]["live_bytes"],
+            &sites[0]["verdict"]
+        ],
+        [&json!("before attach"), &json!(allocated), &Value::Null]
+    );
+
+    // What is freed now is known; some of it by the sizes that were asked for.
+    workload.play("tfree old 150; tmalloc new 10001 30; tmalloc new 70000001 2");
+    let new = 30 * 10_240 + 2 * 70_000_128;
+    let left = snapshot(&mut workload)[0].allocated - new;
+    let expected = now(&mut workload, calls, left);
+    settled(&gpuprobe, pid, &expected);
+
+    // The stream has passed.
+    workload.play("tsync; tfree new 31; tempty");
+    let left = snapshot(&mut workload)[0].allocated - 70_000_128;
+    let expected = now(&mut workload, calls, left);
+    assert_eq!(expected[0]["pending_free_bytes"], 0);
+    settled(&gpuprobe, pid, &expected);
+    workload.play("tfree old; tfree new");
+    let expected = now(&mut workload, calls, 0);
+    settled(&gpuprobe, pid, &expected);
+    let report = gpuprobe.stop();
+    assert_pytorch(&report, pid, &expected);
+
+    let played = output_of(&["report", recording, "--format", "json"]);
+    let played: Value = serde_json::from_str(&played).unwrap();
+    let processes = list(&played["memory"], "processes");
+    for (key, value) in expected[0].as_object().unwrap() {
+        assert_eq!(&processes[0]["pytorch"][0][key], value, "{key}");
+    }
+}
+
+#[test]
+fn root_blocks_of_an_idle_program_are_found() {
+    found_after_late_attach("3", &[]);
+}
+
+#[test]
+fn root_blocks_in_expandable_segments_are_found() {
+    found_after_late_attach("11", &[EXPANDABLE]);
+}
+
+#[test]
+fn root_blocks_of_a_busy_program_are_right_or_not_said() {
+    let mut workload = running(&[(BLOCKS, "5")]);
+    workload.play("tmalloc old 30000 50; tmalloc old 6000000 3; tchurn 1 50 3");
+    let old = 50 * 30_208 + 3 * 6_000_128;
+    let pid = workload.pid;
+    let gpuprobe = Setup::pid(pid).interval("100ms").start();
+    workload.send("tchurn 8 400 7");
+    for _ in 0..10 {
+        let report = gpuprobe.next_report();
+        for device in pytorch(&report, pid) {
+            let figures = ["before_bytes", "allocated_bytes"];
+            let [before, allocated] = figures.map(|key| number(device, key));
+            assert!(before <= allocated);
+        }
+    }
+    workload.hear();
+    let device = &snapshot(&mut workload)[0];
+    let mut expected = device.expected();
+    for key in [
+        "before_bytes",
+        "since_start",
+        "alloc_calls",
+        "free_calls",
+        "unknown_frees",
+        "requested_bytes",
+    ] {
+        expected.as_object_mut().unwrap().remove(key);
+    }
+    let report = settled(&gpuprobe, pid, &[expected]);
+    assert!(number(&pytorch(&report, pid)[0], "before_bytes") >= old);
+}
