@@ -17,9 +17,10 @@ enum gp_cookie_u64 {
 	GP_COOKIE_SECOND = 1 << 16,        /* `address` is the second argument, not the first */
 	GP_COOKIE_OUT_OF_MEMORY = 1 << 17, /* GP_OP_OUT_OF_MEMORY */
 	GP_COOKIE_WITH_DEVICE = 1 << 18,   /* there is a `device` */
-	/* A block is the third argument and its size the fourth, as it is freed ... */
+	/* GP_OP_TENSOR whose recipe describes address and size */
 	GP_COOKIE_BLOCK = 1 << 19,
-	GP_COOKIE_BEHIND = 1 << 20, /* ... or, behind that pointer, as it is allocated */
+	GP_COOKIE_REQUEST = 1 << 20, /* GP_OP_BLOCK_REQUEST */
+	GP_COOKIE_RESULT = 1 << 21,  /* `address` is what the function returns */
 };
 
 enum gp_error_i32 {
@@ -127,7 +128,9 @@ enum gp_op {
 	/* A framework's allocator has allocated `size` bytes at `address` (freed them if
 	 * `size` is negative); `out` bytes are then allocated on `device` and `stream`
 	 * bytes reserved. An allocator without a device distinguishes the two by the
-	 * length of a name, `stream`. Entry probe only */
+	 * length of a name, `stream`, or a function frees that has no `size`; `second` is
+	 * added to `address`. Entry probe only; where `address` is the result, at the
+	 * instruction that returns, as C++ exceptions do not pass a return probe */
 	GP_OP_TENSOR,
 	/* A framework's allocator raises an out-of-memory error for `size` bytes on
 	 * `device`, after its retries; `out` bytes are allocated there and `stream` bytes
@@ -136,6 +139,9 @@ enum gp_op {
 	/* Moves the GPU memory of the process `address` to the host; its caller may be any */
 	GP_OP_CHECKPOINT,
 	GP_OP_RESTORE, /* Moves it back, to the same addresses */
+	/* Asks a framework's allocator for `size` bytes; the function's return is another
+	 * row. Entry probe only */
+	GP_OP_BLOCK_REQUEST,
 };
 
 /* Location of a launch's grid and block. */
@@ -173,8 +179,9 @@ enum gp_layer {
 /* Place of a value at function entry. */
 enum gp_argument_place {
 	GP_PLACE_NONE,
-	GP_PLACE_ARGUMENT, /* integer argument `index`, 0 to 5 */
-	GP_PLACE_STACK,    /* 8-byte stack slot `index` above the return address */
+	GP_PLACE_ARGUMENT,   /* integer argument `index`, 0 to 5 */
+	GP_PLACE_STACK,      /* 8-byte stack slot `index` above the return address */
+	GP_PLACE_RESULT = 4, /* what the function returns */
 };
 
 /* Interpretation of a place's content. */
@@ -182,6 +189,9 @@ enum gp_access {
 	GP_ACCESS_PLAIN,
 	GP_ACCESS_BEHIND, /* a pointer: read memory at `offset` from it */
 	GP_ACCESS_PLUS,   /* a pointer: add `offset` */
+	/* a pointer: read a pointer at the lower half of `offset` from it, and memory at
+	 * the upper half from that */
+	GP_ACCESS_TWICE,
 };
 
 #include "abi_records.h"

@@ -40,7 +40,8 @@ const struct gp_image no_image;
 /* Whether the base name at `start` of the path that was read is that of a probed library:
  * it begins with "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), for the
  * ledger with "libcu" or "libnccl" (libcublas, libcufft), with tensors "libc10",
- * "libtensorflow_f", "xla_cuda" or "librmm", or, with Python frames, "libpython". */
+ * "libtensorflow_f", "xla_cuda", "librmm", "memory.cpython" (CuPy's), "libonnxruntime.so" or
+ * "onnxruntime_p", or, with Python frames, "libpython". */
 __noinline int gp_is_probed_name(struct gp_loader *loader, __u32 start)
 {
 	if (!loader)
@@ -51,7 +52,10 @@ __noinline int gp_is_probed_name(struct gp_loader *loader, __u32 start)
 	       (take_tensors && (gp_begins_with(loader->path, start, "libc10") ||
 				 gp_begins_with(loader->path, start, "libtensorflow_f") ||
 				 gp_begins_with(loader->path, start, "xla_cuda") ||
-				 gp_begins_with(loader->path, start, "librmm"))) ||
+				 gp_begins_with(loader->path, start, "librmm") ||
+				 gp_begins_with(loader->path, start, "memory.cpython") ||
+				 gp_begins_with(loader->path, start, "libonnxruntime.so") ||
+				 gp_begins_with(loader->path, start, "onnxruntime_p"))) ||
 	       (take_python && gp_begins_with(loader->path, start, "libpython"));
 }
 

@@ -188,6 +188,8 @@ struct gp_thread {
 	__u64 unread;    /* bytes in the memory ring when this thread last asked */
 	__u64 sent;      /* bytes that it has sent since */
 	__u64 block;     /* address of the last block of a framework's allocator */
+	__u64 asked;     /* bytes of the open GP_OP_BLOCK_REQUEST */
+	__u64 asked_sp;  /* its sp, or 0 */
 	struct gp_last last;
 	__u32 without_tensors; /* the process is in tensors_off, as of the last timed hit */
 	__u32 reach;           /* how many words from its begin the path of the last stack took */

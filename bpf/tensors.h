@@ -15,6 +15,43 @@
 		 ? gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, type, unread)       \
 		 : NULL)
 
+/* Reads the block that the row describes; false if there is none. */
+static __always_inline bool gp_read_described(struct pt_regs *ctx, __u64 cookie,
+					      struct gp_tensor *tensor)
+{
+	const volatile struct gp_recipe *recipe = &recipes[cookie & (GP_MAX_ROWS - 1)];
+	struct gp_arguments arguments;
+
+	gp_read_arguments(ctx, &arguments);
+	tensor->address = gp_value_of(&arguments, &recipe->address) +
+			  gp_value_of(&arguments, &recipe->second);
+	if (cookie & GP_COOKIE_RESULT)
+		tensor->address = PT_REGS_RC(ctx);
+	tensor->bytes = -1;
+	if (recipe->size.place != GP_PLACE_NONE)
+		tensor->bytes = gp_value_of(&arguments, &recipe->size);
+	return tensor->address || cookie & GP_COOKIE_REQUEST;
+}
+
+/* Keeps the size of a request until its function returns; false if there is no block yet. */
+static __always_inline bool gp_pair_request(struct pt_regs *ctx, struct gp_thread *thread,
+					    __u64 cookie, struct gp_tensor *tensor)
+{
+	__u64 sp = PT_REGS_SP(ctx), asked_sp = thread->asked_sp;
+
+	if (cookie & GP_COOKIE_REQUEST) {
+		thread->asked = tensor->bytes;
+		thread->asked_sp = sp;
+		return false;
+	}
+	if (cookie & GP_COOKIE_RESULT) {
+		thread->asked_sp = 0;
+		tensor->bytes = thread->asked;
+		return sp == asked_sp;
+	}
+	return true;
+}
+
 /* Reads the arguments; false if they are no allocation, free or out-of-memory error of GPU memory.
  */
 static __always_inline bool gp_read_block(struct pt_regs *ctx, __u64 cookie,
@@ -51,12 +88,8 @@ static __always_inline bool gp_read_block(struct pt_regs *ctx, __u64 cookie,
 		tensor->bytes = third;
 		return true;
 	}
-	if (cookie & GP_COOKIE_BLOCK) {
-		tensor->address = third;
-		tensor->bytes = cookie & GP_COOKIE_BEHIND ? fourth : -fourth;
-		return !(cookie & GP_COOKIE_BEHIND) ||
-		       !bpf_probe_read_user(&tensor->address, sizeof(third), (void *)third);
-	}
+	if (cookie & GP_COOKIE_BLOCK)
+		return gp_read_described(ctx, cookie, tensor);
 	tensor->address = fourth;
 	tensor->bytes = GP_SIXTH_ARGUMENT(ctx);
 	if (second == deallocation)
@@ -105,6 +138,8 @@ static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 			gp_count(tensors);
 		return;
 	}
+	if (!gp_pair_request(ctx, thread, cookie, &tensor))
+		return;
 	thread->cost.tensors += !is_at_end;
 	start_ns = gp_begin_hit(thread);
 	if (start_ns)

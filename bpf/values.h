@@ -57,9 +57,14 @@ __noinline __u64 gp_read_value(struct gp_arguments *arguments, __u64 word)
 		pointer = arguments->stack + 8ULL * v.index;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
 	}
+	if (v.access == GP_ACCESS_TWICE) {
+		pointer = value + (v.offset & 0xffff);
+		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
+		v.offset >>= 16;
+	}
 	if (v.access != GP_ACCESS_PLAIN)
 		value += v.offset;
-	if (v.access == GP_ACCESS_BEHIND) {
+	if (v.access == GP_ACCESS_BEHIND || v.access == GP_ACCESS_TWICE) {
 		pointer = value;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);
 	}

@@ -25,14 +25,15 @@ with open(sys.argv[2], 'rb') as file:
 sys.exit(subprocess.run([sys.argv[1], 'doctor', '--pid', str(os.getpid())]).returncode)"
 
 failed=0
-# package, file, name in the answer
+# package, beginning of the file's path in some folder, name in the answer
 while read -r package member name; do
     newest=1
     for version in $(python3 -m pip index versions "$package" 2>/dev/null |
         sed -n 's/^Available versions: //p' | tr -d ' ' | tr , '\n' | head -n 5); do
         python3 -m pip download --quiet --no-deps --dest "$folder" "$package==$version"
-        unzip -q -o -j "$folder"/*.whl "*/$member" -d "$folder"
-        said=$(python3 -c "$mapped" "$gpuprobe" "$folder/$member" 2>&1 | grep -E " $name +" | head -n 1) || true
+        unzip -q -o "$folder"/*.whl "*$member*" -d "$folder"
+        file=$(find "$folder" -path "*/$member*" -print -quit)
+        said=$(python3 -c "$mapped" "$gpuprobe" "$file" 2>&1 | grep -E " $name +" | head -n 1) || true
         printf '%s %s: %s\n' "$package" "$version" "${said:-nothing is said}"
         [[ $newest -eq 0 || $said =~ has\ ([0-9]+)\ of\ the\ ([0-9]+) && ${BASH_REMATCH[1]} -eq ${BASH_REMATCH[2]} ]] ||
             failed=1
@@ -43,5 +44,9 @@ done <<'END'
 jax-cuda12-pjrt xla_cuda_plugin.so XLA
 jax-cuda13-pjrt xla_cuda_plugin.so XLA
 librmm-cu12 librmm.so RMM
+cupy-cuda12x cupy/cuda/memory.cpython- CuPy
+cupy-cuda13x cupy/cuda/memory.cpython- CuPy
+onnxruntime-gpu onnxruntime_pybind11_state. ONNX Runtime
+onnxruntime-gpu libonnxruntime.so ONNX Runtime
 END
 exit "$failed"

@@ -97,7 +97,7 @@ impl LibraryRole {
             false => return None,
             _ if begins("libcuda.so") => Self::Cuda(Layer::Driver),
             _ if begins("libcudart") => Self::Cuda(Layer::Runtime),
-            _ if Framework::of_library(name).is_some() => Self::Framework,
+            _ if Framework::of_library(path).is_some() => Self::Framework,
             _ if LIBRARIES.iter().any(|library| begins(library)) => Self::Library,
             _ if begins("libc10_cuda.so") => Self::Requests,
             // ld-linux-x86-64.so.2, ld-2.31.so, ld-musl-x86_64.so.1
@@ -199,14 +199,14 @@ impl MappedLibrary {
         let found = reader.functions(&self.file, &self.path, layer);
         let mut found = found.with_context(|| format!("cannot read {}", self.path.display()))?;
         let framework = self.framework();
-        found.retain(|f| FUNCTIONS[usize::from(f.row)].framework == framework);
+        let is_known = framework.is_none_or(|framework| framework.is_known(&self.path));
+        found.retain(|f| is_known && FUNCTIONS[usize::from(f.row)].framework == framework);
         Ok(found)
     }
 
     /// The framework whose library it is, if it is one's.
     pub fn framework(&self) -> Option<Framework> {
-        let name = self.path.file_name().unwrap_or_default();
-        Framework::of_library(&name.to_string_lossy())
+        Framework::of_library(&self.path)
     }
 
     /// The loader's rendezvous (`_dl_debug_state`), if the file has one.
@@ -262,6 +262,13 @@ mod tests {
         assert_eq!(role("libc10.so"), Some(LibraryRole::Framework));
         let tensorflow = role("libtensorflow_framework.so.2");
         assert_eq!(tensorflow, Some(LibraryRole::Framework));
+        for name in [
+            "cupy/cuda/memory.cpython-312-x86_64-linux-gnu.so",
+            "libonnxruntime.so.1.31.1 (deleted)",
+            "onnxruntime_pybind11_state.cpython-312-x86_64-linux-gnu.so",
+        ] {
+            assert_eq!(role(name), Some(LibraryRole::Framework), "{name}");
+        }
         assert_eq!(role("libc10_cuda.so"), Some(LibraryRole::Requests));
         for name in ["libcublas.so.12", "libcudnn.so.9", "libnccl.so.2"] {
             assert_eq!(role(name), Some(LibraryRole::Library), "{name}");
@@ -269,7 +276,13 @@ mod tests {
         for name in ["ld-linux-x86-64.so.2", "ld-2.31.so", "ld-musl-x86_64.so.1"] {
             assert_eq!(role(name), Some(LibraryRole::Loader), "{name}");
         }
-        for name in ["libcudadebugger.so.1", "libcurl.so.4", "ld.bfd", "python3"] {
+        for name in [
+            "libcudadebugger.so.1",
+            "libcurl.so.4",
+            "ld.bfd",
+            "python3",
+            "memory.cpython-312.so",
+        ] {
             assert_eq!(role(name), None, "{name}");
         }
     }

@@ -1,9 +1,7 @@
 //! Rows of the function table in the kernel side's form.
 
 use super::skeleton::types;
-use gpuprobe_cuda::{
-    Access, EntryValue, FUNCTIONS, Flag, Framework, Function, HandleKind, Op, cookie as flags,
-};
+use gpuprobe_cuda::{EntryValue, FUNCTIONS, Flag, Function, HandleKind, Op, cookie as flags};
 
 fn raw_value(value: EntryValue) -> types::gp_value {
     types::gp_value {
@@ -61,8 +59,15 @@ pub(super) fn cookie(row: usize) -> u64 {
         (function.address.index == 1, flags::SECOND),
         (function.op == Op::OutOfMemory, flags::OUT_OF_MEMORY),
         (function.device.is_there(), flags::WITH_DEVICE),
-        (function.framework == Some(Framework::Rmm), flags::BLOCK),
-        (function.address.access == Access::Behind, flags::BEHIND),
+        (
+            function.op == Op::Tensor && !function.device.is_there() && !function.stream.is_there(),
+            flags::BLOCK,
+        ),
+        (
+            function.op == Op::BlockRequest,
+            flags::BLOCK | flags::REQUEST,
+        ),
+        (function.address == EntryValue::RESULT, flags::RESULT),
     ]
     .into_iter()
     .fold(

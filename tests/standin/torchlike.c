@@ -265,6 +265,72 @@ CALL_SITE static bool run_rfree(const struct args *args, struct reply *reply)
     return give_back;
 }
 
+/* Chunks of CuPy's pool, by number; the reply is the pool's used_bytes(). */
+static struct cupy_memory pooled[16];
+
+static struct standin_cupy cupy(struct reply *reply)
+{
+    const char *library = "$ORIGIN/cupy/cuda/memory.cpython-312-x86_64-linux-gnu.so";
+    struct standin_cupy (*api)(void) = loaded(library, "PyInit_memory", reply);
+    return api ? api() : (struct standin_cupy){ NULL, NULL, NULL };
+}
+
+static void add_used(struct reply *reply)
+{
+    size_t used = 0;
+    for (int i = 0; i < 16; i++)
+        used += pooled[i].address ? pooled[i].size : 0;
+    reply_add(reply, "used=%lu", used);
+}
+
+CALL_SITE static bool run_cmalloc(const struct args *args, struct reply *reply)
+{
+    struct standin_cupy of = cupy(reply);
+    struct cupy_memory memory = { .address = args->number[1] };
+    struct cupy_chunk chunk = { .memory = &memory,
+                                .offset = args->number[2],
+                                .size = args->number[3] };
+    if (of.init)
+        of.init(&pooled[args->number[0] % 16], &chunk, NULL);
+    add_used(reply);
+    return of.init;
+}
+
+CALL_SITE static bool run_cfree(const struct args *args, struct reply *reply)
+{
+    struct standin_cupy of = cupy(reply);
+    struct cupy_memory *block = &pooled[args->number[0] % 16];
+    if (of.free && args->number[0] % 2)
+        of.free(block, 0);
+    else if (of.free)
+        of.free_clone(block);
+    add_used(reply);
+    return of.free;
+}
+
+/* Of ONNX Runtime's arena: the next block is at the address. */
+CALL_SITE static bool run_oalloc(const struct args *args, struct reply *reply)
+{
+    const struct ort_functions *(*api)(void) =
+        loaded("libonnxruntime.so.1.31.1", "OrtGetApiBase", reply);
+    if (!api)
+        return false;
+    struct ort_arena arena = { api(), (char *)args->number[0], 1UL << 30 };
+    char *block = strcmp(args->text[2], "stream") == 0
+                      ? arena.functions->alloc_on_stream(&arena, args->number[1], NULL)
+                      : arena.functions->alloc(&arena, args->number[1]);
+    return block == (args->number[1] <= arena.left ? arena.next : NULL);
+}
+
+CALL_SITE static bool run_ofree(const struct args *args, struct reply *reply)
+{
+    const struct ort_functions *(*api)(void) =
+        loaded("libonnxruntime.so.1.31.1", "OrtGetApiBase", reply);
+    if (api)
+        api()->free(NULL, (void *)args->number[0]);
+    return api;
+}
+
 const struct command more_commands[] = {
     { "tmalloc <name> SIZE [COUNT] [stream=N] [raw]", NEEDS_API, run_tmalloc },
     { "tleak <forward|backward|optimizer|loader> TENSORS SIZE", NEEDS_API, run_tleak },
@@ -282,5 +348,9 @@ const struct command more_commands[] = {
     { "xgiveup SIZE", NEEDS_API, run_xgiveup },
     { "rallocate ADDRESS SIZE", NEEDS_API, run_rallocate },
     { "rfree ADDRESS SIZE", NEEDS_API, run_rfree },
+    { "cmalloc NUMBER REGION OFFSET SIZE", NEEDS_API, run_cmalloc },
+    { "cfree NUMBER", NEEDS_API, run_cfree },
+    { "oalloc ADDRESS SIZE <alloc|stream>", NEEDS_API, run_oalloc },
+    { "ofree ADDRESS", NEEDS_API, run_ofree },
     { .usage = NULL },
 };

@@ -1,8 +1,10 @@
 //! Profiler hooks of frameworks' caching allocators, which reserve memory from CUDA in large pieces
 //! and allocate small blocks from it that CUDA does not see.
 
+use std::path::Path;
+
 use super::table::{A0, A1, A2, A3, A4, A5, Names, row};
-use super::{Function, Layer, MemoryKind, Op};
+use super::{EntryValue, Function, Layer, MemoryKind, Op};
 
 /// A framework with an allocator of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,10 +17,21 @@ pub enum Framework {
     Xla,
     /// The memory manager of RAPIDS.
     Rmm,
+    /// Its pools are of one device each.
+    CuPy,
+    /// Its arenas are of the GPU or the host.
+    OnnxRuntime,
 }
 
 impl Framework {
-    const ALL: [Self; 4] = [Self::PyTorch, Self::TensorFlow, Self::Xla, Self::Rmm];
+    const ALL: [Self; 6] = [
+        Self::PyTorch,
+        Self::TensorFlow,
+        Self::Xla,
+        Self::Rmm,
+        Self::CuPy,
+        Self::OnnxRuntime,
+    ];
 
     /// Its name in reports.
     pub const fn name(self) -> &'static str {
@@ -27,6 +40,8 @@ impl Framework {
             Self::TensorFlow => "TensorFlow",
             Self::Xla => "XLA",
             Self::Rmm => "RMM",
+            Self::CuPy => "CuPy",
+            Self::OnnxRuntime => "ONNX Runtime",
         }
     }
 
@@ -37,14 +52,16 @@ impl Framework {
             Self::TensorFlow => "tensorflow",
             Self::Xla => "xla",
             Self::Rmm => "rmm",
+            Self::CuPy => "cupy",
+            Self::OnnxRuntime => "onnxruntime",
         }
     }
 
     /// How its devices are called: `cuda:0`.
     pub const fn device(self) -> &'static str {
         match self {
-            Self::PyTorch => "cuda",
-            Self::TensorFlow | Self::Rmm => "GPU",
+            Self::PyTorch | Self::OnnxRuntime => "cuda",
+            Self::TensorFlow | Self::Rmm | Self::CuPy => "GPU",
             Self::Xla => "gpu",
         }
     }
@@ -53,30 +70,50 @@ impl Framework {
     pub const fn blocks(self) -> &'static str {
         match self {
             Self::PyTorch | Self::TensorFlow => "tensors",
-            Self::Xla => "chunks",
-            Self::Rmm => "buffers",
+            Self::Xla | Self::CuPy => "chunks",
+            Self::Rmm | Self::OnnxRuntime => "buffers",
         }
     }
 
-    /// What the name of its library begins with.
-    const fn library(self) -> &'static str {
+    /// What the names of its libraries begin with, in any folder or in this one.
+    const fn libraries(self) -> &'static [&'static str] {
         match self {
-            Self::PyTorch => "libc10.so",
-            Self::TensorFlow => "libtensorflow_framework.so",
-            Self::Xla => "xla_cuda_plugin.so",
-            Self::Rmm => "librmm.so",
+            Self::PyTorch => &["libc10.so"],
+            Self::TensorFlow => &["libtensorflow_framework.so"],
+            Self::Xla => &["xla_cuda_plugin.so"],
+            Self::Rmm => &["librmm.so"],
+            Self::CuPy => &["cupy/cuda/memory.cpython-"],
+            Self::OnnxRuntime => &["libonnxruntime.so", "onnxruntime_pybind11_state."],
         }
     }
 
-    /// The framework with a library of this name.
-    pub fn of_library(name: &str) -> Option<Self> {
+    /// The framework with a library at this path.
+    pub fn of_library(path: &Path) -> Option<Self> {
+        let (name, folder) = (path.file_name()?.to_str()?, path.parent()?);
+        let is_there = |library: &str| {
+            let (parent, start) = library.rsplit_once('/').unwrap_or(("", library));
+            name.starts_with(start) && folder.ends_with(parent)
+        };
         let mut all = Self::ALL.into_iter();
-        all.find(|one| name.starts_with(one.library()))
+        all.find(|one| one.libraries().iter().any(|library| is_there(library)))
+    }
+
+    /// Whether the rows are right for its library at this path. Objects of Python without a global lock, or for debugging
+    /// (`cpython-314t`), have their fields elsewhere.
+    pub fn is_known(self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let python = name.split('-').nth(1).unwrap_or_default();
+        self != Self::CuPy || python.bytes().all(|byte| byte.is_ascii_digit())
     }
 
     /// Whether its library does not export the functions of its allocator, but has their symbols.
     pub const fn is_local(self) -> bool {
-        matches!(self, Self::Xla)
+        matches!(self, Self::Xla | Self::CuPy)
+    }
+
+    /// Whether its functions report blocks of host memory, too.
+    pub const fn has_host_blocks(self) -> bool {
+        matches!(self, Self::TensorFlow | Self::Xla | Self::OnnxRuntime)
     }
 }
 
@@ -191,7 +228,6 @@ const BUFFER: Function = Function {
 /// `rmm::mr::detail::pool_memory_resource_impl::free_block(void *, size_t)`: a buffer goes back to its pool.
 const FREED_BUFFER: Function = Function {
     address: A2,
-    size: A3,
     ..hook(
         Framework::Rmm,
         Op::Tensor,
@@ -208,6 +244,79 @@ const FOUND: Function = Function {
     ..row(Layer::Framework, Op::SelfTest, Names("before attach", &[]))
 };
 
+/// `PooledMemory._init(self, _Chunk chunk, pool)`, as a chunk of a `SingleDeviceMemoryPool` is handed out, after it was
+/// split. A chunk has at 24 its memory, which has its address at 16, at 32 its offset in that, and at 40 its size.
+/// Read in the debugging information of the wheels of CuPy 13.6 to 14.2, for CUDA 12 and 13 and Python 3.10 to 3.14 with
+/// its global lock.
+const POOLED: Function = Function {
+    address: A1.behind_twice(24, 16),
+    second: A1.behind(32),
+    size: A1.behind(40),
+    ..hook(
+        Framework::CuPy,
+        Op::Tensor,
+        Names(
+            "cupy.cuda.PooledMemory._init",
+            &["_ZL48__pyx_f_4cupy_4cuda_6memory_12PooledMemory__initP*_ChunkP7_object"],
+        ),
+    )
+};
+
+/// `PooledMemory.free(self)`, of which the compiler makes clones: the chunk goes back to its pool. The address is set
+/// to zero, so that there is none where it is called again.
+const FREED_POOLED: Function = Function {
+    address: A0.behind(16),
+    ..hook(
+        Framework::CuPy,
+        Op::Tensor,
+        Names(
+            "cupy.cuda.PooledMemory.free",
+            &["_ZL47__pyx_f_4cupy_4cuda_6memory_12PooledMemory_freeP*"],
+        ),
+    )
+};
+
+/// `onnxruntime::BFCArena::AllocateRawInternal(size_t, ...)`, to which `Alloc(size_t)` and `AllocOnStream(size_t, Stream *)`
+/// jump, the latter at once. The size is the one that is requested; chunks are rounded up to 256 bytes. `Reserve` bypasses
+/// the arena. The slots are those of the wheels of ONNX Runtime 1.26 to 1.31; older ones without the class have others.
+const ARENA_REQUEST: Function = Function {
+    size: A1,
+    ..hook(
+        Framework::OnnxRuntime,
+        Op::BlockRequest,
+        Names(
+            "onnxruntime::BFCArena::AllocateRawInternal",
+            &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[4]>"],
+        ),
+    )
+};
+
+/// Its return, not by a return probe: it throws where there is no memory.
+const ARENA: Function = Function {
+    address: EntryValue::RESULT,
+    ..hook(
+        Framework::OnnxRuntime,
+        Op::Tensor,
+        Names(
+            "onnxruntime::BFCArena::Alloc",
+            &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[4]>ret"],
+        ),
+    )
+};
+
+/// `onnxruntime::BFCArena::Free(void *)`.
+const FREED_ARENA: Function = Function {
+    address: A1,
+    ..hook(
+        Framework::OnnxRuntime,
+        Op::Tensor,
+        Names(
+            "onnxruntime::BFCArena::Free",
+            &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[5]"],
+        ),
+    )
+};
+
 pub(super) const FRAMEWORKS: &[Function] = &[
     USAGE,
     CHUNK,
@@ -216,5 +325,49 @@ pub(super) const FRAMEWORKS: &[Function] = &[
     XLA_OUT_OF_MEMORY,
     BUFFER,
     FREED_BUFFER,
+    POOLED,
+    FREED_POOLED,
+    ARENA_REQUEST,
+    ARENA,
+    FREED_ARENA,
     FOUND,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_by_name_and_folder() {
+        for (path, framework, is_known) in [
+            (
+                "/v/cupy/cuda/memory.cpython-312-x86_64-linux-gnu.so",
+                Framework::CuPy,
+                true,
+            ),
+            (
+                "/v/cupy/cuda/memory.cpython-314t-x86_64-linux-gnu.so",
+                Framework::CuPy,
+                false,
+            ),
+            ("/v/libonnxruntime.so.1", Framework::OnnxRuntime, true),
+            (
+                "/v/onnxruntime_pybind11_state.cpython-313t-x86_64-linux-gnu.so",
+                Framework::OnnxRuntime,
+                true,
+            ),
+            ("/v/libc10.so", Framework::PyTorch, true),
+        ] {
+            let path = Path::new(path);
+            assert_eq!(Framework::of_library(path), Some(framework));
+            assert_eq!(framework.is_known(path), is_known, "{path:?}");
+        }
+        for path in [
+            "/v/notcupy/cuda/memory.cpython-312.so",
+            "/v/cuda/memory.cpython-312.so",
+            "/v/libonnxruntime_providers_cuda.so",
+        ] {
+            assert_eq!(Framework::of_library(Path::new(path)), None, "{path}");
+        }
+    }
+}

@@ -172,7 +172,9 @@ pub enum CopyDirectionSource {
 pub struct Function {
     /// Name in reports, and the first symbol looked up.
     pub symbol: &'static str,
-    /// Further symbols with the same arguments (older versions, `_ptsz`, `_ptds`); `*` stands for any text.
+    /// Further symbols with the same arguments (older versions, `_ptsz`, `_ptds`); `*` stands for any text,
+    /// `_ZTV<type>[4]` for the function in a slot of a type's table of virtual functions, `>` behind it for the function to
+    /// which that one jumps, and `ret` behind that for the instructions that return from it.
     pub variants: &'static [&'static str],
     /// Library that exports the function.
     pub layer: Layer,
@@ -193,7 +195,7 @@ pub struct Function {
     /// Device index that is passed in; for a copy, its kind or the memory type of the source, for a
     /// prefetch the type of its location.
     pub device: EntryValue,
-    /// For a copy, the memory type of the destination.
+    /// For a copy, the memory type of the destination; for a block, what is added to its address.
     pub second: EntryValue,
     /// The stream, or another value that the operation needs.
     pub stream: EntryValue,
@@ -234,6 +236,8 @@ impl Function {
             Some(Framework::PyTorch) => "c10::CachingAllocator",
             Some(Framework::TensorFlow | Framework::Xla) => "tsl::BFCAllocator",
             Some(Framework::Rmm) => "rmm::mr::pool_memory_resource",
+            Some(Framework::CuPy) => "cupy.cuda.MemoryPool",
+            Some(Framework::OnnxRuntime) => "onnxruntime::BFCArena",
             None => self.symbol,
         }
     }
@@ -292,7 +296,9 @@ mod tests {
     fn layers_match_names() {
         for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
             for symbol in function.symbols() {
-                let framework = symbol.contains("::") || symbol.starts_with("_ZN");
+                let framework = ["::", "_Z", "cupy."]
+                    .iter()
+                    .any(|part| symbol.contains(part));
                 assert_eq!(framework, function.layer == Layer::Framework, "{symbol}");
                 let runtime = symbol.starts_with("cuda");
                 assert_eq!(runtime, function.layer == Layer::Runtime, "{symbol}");
@@ -363,6 +369,7 @@ mod tests {
                 // An allocator that reports devices reports totals, too.
                 Op::Tensor => (true, has(function.device), has(function.device)),
                 Op::OutOfMemory => (false, has(function.device), has(function.device)),
+                Op::BlockRequest => (false, false, false),
                 Op::Copy | Op::CopyBatch => {
                     assert!(has(function.size), "{}", function.symbol);
                     let asynchronous = has(function.stream);

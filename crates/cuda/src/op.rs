@@ -18,7 +18,7 @@ impl Op {
 
     /// Whether it is a profiler hook of a framework's allocator.
     pub const fn is_of_framework(self) -> bool {
-        matches!(self, Self::Tensor | Self::OutOfMemory)
+        matches!(self, Self::Tensor | Self::OutOfMemory | Self::BlockRequest)
     }
 
     /// Whether it frees memory or releases a reference to it.

@@ -27,6 +27,12 @@ impl EntryValue {
         offset: 0,
     };
 
+    /// What the function returns.
+    pub const RESULT: Self = Self {
+        place: ArgumentPlace::Result,
+        ..Self::NONE
+    };
+
     /// 64-bit integer argument `index` (0 is `rdi`).
     pub const fn argument(index: u8) -> Self {
         Self {
@@ -56,6 +62,15 @@ impl EntryValue {
         Self {
             access: Access::Behind,
             offset,
+            ..self
+        }
+    }
+
+    /// The value in memory `second` bytes from the pointer that is `first` bytes from the pointer that `self` describes.
+    pub const fn behind_twice(self, first: u16, second: u16) -> Self {
+        Self {
+            access: Access::Twice,
+            offset: first as u32 | (second as u32) << 16,
             ..self
         }
     }

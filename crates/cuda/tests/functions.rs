@@ -25,7 +25,7 @@ fn markdown() -> String {
         }
     }
     let mut table = String::from(
-        "| operation | libcudart | libcuda | libc10, libtensorflow_framework, xla_cuda_plugin, librmm | libraries |\n|---|---|---|---|---|\n",
+        "| operation | libcudart | libcuda | libc10, libtensorflow_framework, xla_cuda_plugin, librmm, CuPy, onnxruntime | libraries |\n|---|---|---|---|---|\n",
     );
     for (title, columns) in groups {
         let [runtime, driver, framework, library] = columns.map(|names| names.join(", "));
@@ -47,7 +47,7 @@ fn name(function: &Function) -> String {
         Op::Tensor if function.symbol.contains("AddTraceMe") => {
             return "`tsl::BFCAllocator::AddTraceMe`".to_owned();
         }
-        Op::Tensor => return format!("`{}`", function.symbol),
+        Op::Tensor | Op::BlockRequest => return format!("`{}`", function.symbol),
         Op::OutOfMemory if function.device.is_there() => {
             return "`c10::reportOutOfMemoryToProfiler`".to_owned();
         }
@@ -132,7 +132,7 @@ fn title(function: &Function) -> String {
         }
         Op::Copy | Op::CopyBatch if function.symbol.contains("Prefetch") => "prefetches".into(),
         Op::Copy | Op::CopyBatch => "copies".into(),
-        Op::Tensor => "tensors".into(),
+        Op::Tensor | Op::BlockRequest => "tensors".into(),
         Op::OutOfMemory => "out of memory, after retries".into(),
         Op::SelfTest => "self-test".into(),
         Op::Checkpoint | Op::Restore => "checkpoints of processes".into(),

@@ -575,6 +575,10 @@ struct Holder {
     xla: Vec<Holder>,
     #[serde(default)]
     rmm: Vec<Holder>,
+    #[serde(default)]
+    cupy: Vec<Holder>,
+    #[serde(default)]
+    onnxruntime: Vec<Holder>,
     omitted_sites: Option<serde::de::IgnoredAny>,
 }
 
@@ -619,6 +623,8 @@ fn read_baseline(path: &Path) -> Result<Comparison> {
             &process.tensorflow,
             &process.xla,
             &process.rmm,
+            &process.cupy,
+            &process.onnxruntime,
         ];
         let allocators = allocators.into_iter().flatten();
         allocators.for_each(|allocator| add_to_baseline(&mut baseline, allocator, true));

@@ -24,7 +24,7 @@ type Pool = (&'static str, Option<MemoryKind>);
 
 /// Beginnings of the names of libraries, or parts of their paths. Pools were observed with PyTorch 2.11 with
 /// `backend:cudaMallocAsync`, JAX 0.7 and CuPy 13; the others by the names of their libraries.
-const LIBRARIES: [(&str, Option<Pool>); 13] = [
+const LIBRARIES: [(&str, Option<Pool>); 15] = [
     (
         "libc10_cuda",
         Some(("PyTorch, cudaMallocAsync", Some(MemoryKind::Async))),
@@ -33,6 +33,8 @@ const LIBRARIES: [(&str, Option<Pool>); 13] = [
     ("/cupy/", Some(("CuPy", None))),
     ("libtensorflow", Some(("TensorFlow", None))),
     ("librmm", Some(("RMM", None))),
+    ("libonnxruntime", Some(("ONNX Runtime", None))),
+    ("onnxruntime_pybind11_state", Some(("ONNX Runtime", None))),
     ("libtorch", None),
     ("libc10", None),
     ("_C.", None),

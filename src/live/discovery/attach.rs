@@ -174,7 +174,7 @@ impl Finder {
                 if functions.is_empty() {
                     bail!(
                         "its allocator reports allocations in no known way, so its tensors are not traced; \
-                         PyTorch 1.10 or newer and TensorFlow 2.19 do"
+                         docs/functions.md says which frameworks do"
                     );
                 }
                 (

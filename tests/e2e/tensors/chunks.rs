@@ -1,4 +1,4 @@
-//! The allocator of TensorFlow and XLA, which reports address and size of its chunks, and no sums.
+//! Allocators that report address and size of their blocks, and no sums.
 
 use crate::harness::report::{list, number};
 use crate::incidents::{incidents, short};
@@ -131,4 +131,82 @@ fn root_buffers_of_rmm_are_counted_by_the_line_that_took_them() {
     };
     let mut functions = list(site, "stack").iter().map(|frame| &frame["function"]);
     assert!(functions.any(|name| name == "run_rallocate"), "{site}");
+}
+
+#[test]
+fn root_chunks_of_cupy_are_its_pools_used_bytes() {
+    let (mut gpuprobe, pid) = started(&[]).started();
+    let region = gpuprobe.talk.say(&format!("tregion {}", 64 * MIB));
+    let region = u64::from_str_radix(region.trim_start_matches("0x"), 16).unwrap();
+    let mut used = String::new();
+    for command in [
+        format!("cmalloc 0 {region} 0 {MIB}"),
+        format!("cmalloc 1 {region} {MIB} {}", 3 * MIB),
+        format!("cmalloc 2 {region} {} {}", 8 * MIB, MIB / 2),
+        // By the function and by its clone; twice, as objects of Python are.
+        "cfree 1".to_owned(),
+        "cfree 1".to_owned(),
+        "cfree 2".to_owned(),
+        format!("cmalloc 1 {region} {MIB} {}", 2 * MIB),
+    ] {
+        used = gpuprobe.talk.say(&command);
+    }
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let [found] = list(report.process(pid), "cupy") else {
+        panic!("one device in {report:?}");
+    };
+    assert_eq!(used, format!("used={}", 3 * MIB));
+    for (key, expected) in [
+        ("allocated_bytes", 3 * MIB),
+        ("peak_allocated_bytes", 4 * MIB + MIB / 2),
+        ("reserved_bytes", 64 * MIB),
+        ("tensors", 2),
+        ("alloc_calls", 4),
+        ("free_calls", 2),
+    ] {
+        assert_eq!(found[key], expected, "{key} of {found}");
+    }
+    let sites = list(found, "sites");
+    let mut functions = list(&sites[0], "stack")
+        .iter()
+        .map(|frame| &frame["function"]);
+    assert!(functions.any(|name| name == "run_cmalloc"), "{found}");
+}
+
+#[test]
+fn root_buffers_of_onnxruntime_are_found_without_symbols() {
+    let (mut gpuprobe, pid) = started(&[]).started();
+    let region = gpuprobe.talk.say(&format!("tregion {}", 64 * MIB));
+    let region = u64::from_str_radix(region.trim_start_matches("0x"), 16).unwrap();
+    let second = region + 4 * MIB;
+    gpuprobe.talk.play(&format!(
+        "oalloc {region} {MIB} alloc; oalloc {second} {} stream; oalloc 4096 {MIB} alloc; oalloc {region} {} alloc; \
+         ofree {second}; ofree 4096; ofree 0; oalloc {second} 1000 stream",
+        3 * MIB,
+        2048 * MIB
+    ));
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let [found] = list(report.process(pid), "onnxruntime") else {
+        panic!("one device in {report:?}");
+    };
+    for (key, expected) in [
+        ("allocated_bytes", MIB + 1000),
+        ("peak_allocated_bytes", 4 * MIB),
+        ("reserved_bytes", 64 * MIB),
+        ("tensors", 2),
+        ("alloc_calls", 3),
+        ("free_calls", 1),
+    ] {
+        assert_eq!(found[key], expected, "{key} of {found}");
+    }
+    let sites = list(found, "sites");
+    assert_eq!(sites.len(), 2, "a line for each way to allocate: {found}");
+    for site in sites {
+        let mut functions = list(site, "stack").iter().map(|frame| &frame["function"]);
+        assert!(functions.any(|name| name == "run_oalloc"), "{site}");
+    }
 }

@@ -14,10 +14,12 @@ pub mod cookie {
     pub const OUT_OF_MEMORY: u64 = 1 << 17;
     /// there is a `device`
     pub const WITH_DEVICE: u64 = 1 << 18;
-    /// A block is the third argument and its size the fourth, as it is freed ...
+    /// GP_OP_TENSOR whose recipe describes address and size
     pub const BLOCK: u64 = 1 << 19;
-    /// ... or, behind that pointer, as it is allocated
-    pub const BEHIND: u64 = 1 << 20;
+    /// GP_OP_BLOCK_REQUEST
+    pub const REQUEST: u64 = 1 << 20;
+    /// `address` is what the function returns
+    pub const RESULT: u64 = 1 << 21;
 }
 
 /// cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY.
@@ -157,7 +159,9 @@ pub enum Op {
     /// A framework's allocator has allocated `size` bytes at `address` (freed them if
     /// `size` is negative); `out` bytes are then allocated on `device` and `stream`
     /// bytes reserved. An allocator without a device distinguishes the two by the
-    /// length of a name, `stream`. Entry probe only
+    /// length of a name, `stream`, or a function frees that has no `size`; `second` is
+    /// added to `address`. Entry probe only; where `address` is the result, at the
+    /// instruction that returns, as C++ exceptions do not pass a return probe
     Tensor,
     /// A framework's allocator raises an out-of-memory error for `size` bytes on
     /// `device`, after its retries; `out` bytes are allocated there and `stream` bytes
@@ -167,11 +171,14 @@ pub enum Op {
     Checkpoint,
     /// Moves it back, to the same addresses
     Restore,
+    /// Asks a framework's allocator for `size` bytes; the function's return is another
+    /// row. Entry probe only
+    BlockRequest,
 }
 
 impl Op {
     /// All, in order.
-    pub const ALL: [Self; 62] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextPart, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolLimit, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::ObjectCreate, Self::ObjectDestroy, Self::Tensor, Self::OutOfMemory, Self::Checkpoint, Self::Restore];
+    pub const ALL: [Self; 63] = [Self::SelfTest, Self::Allocate, Self::Free, Self::ContextCreate, Self::ContextRetain, Self::ContextPart, Self::ContextSet, Self::ContextPush, Self::ContextPop, Self::ContextGet, Self::ContextDevice, Self::DeviceSet, Self::DeviceGet, Self::DeviceCount, Self::Launch, Self::GraphLaunch, Self::CaptureBegin, Self::CaptureEnd, Self::KernelName, Self::ModuleUnload, Self::Copy, Self::CopyBatch, Self::HandleCreate, Self::HandleImport, Self::HandleRetain, Self::HandleRelease, Self::Map, Self::MapHandle, Self::Unmap, Self::Reserve, Self::Unreserve, Self::ShareOpen, Self::ShareClose, Self::ShareExport, Self::Symbol, Self::ModuleLoad, Self::ContextDestroy, Self::DeviceReset, Self::PrimaryRelease, Self::PoolCreate, Self::PoolDestroy, Self::PoolTrim, Self::PoolAttribute, Self::PoolLimit, Self::PoolOfDevice, Self::PoolSet, Self::GraphAllocate, Self::GraphFree, Self::GraphNode, Self::GraphBuild, Self::GraphDestroy, Self::LibraryLoad, Self::HandleOther, Self::EventRecord, Self::StreamWait, Self::StreamDestroy, Self::ObjectCreate, Self::ObjectDestroy, Self::Tensor, Self::OutOfMemory, Self::Checkpoint, Self::Restore, Self::BlockRequest];
 }
 
 /// Location of a launch's grid and block.
@@ -250,11 +257,13 @@ pub enum ArgumentPlace {
     Argument,
     /// 8-byte stack slot `index` above the return address
     Stack,
+    /// what the function returns
+    Result = 4,
 }
 
 impl ArgumentPlace {
     /// All, in order.
-    pub const ALL: [Self; 3] = [Self::None, Self::Argument, Self::Stack];
+    pub const ALL: [Self; 4] = [Self::None, Self::Argument, Self::Stack, Self::Result];
 }
 
 /// Interpretation of a place's content.
@@ -266,9 +275,12 @@ pub enum Access {
     Behind,
     /// a pointer: add `offset`
     Plus,
+    /// a pointer: read a pointer at the lower half of `offset` from it, and memory at
+    /// the upper half from that
+    Twice,
 }
 
 impl Access {
     /// All, in order.
-    pub const ALL: [Self; 3] = [Self::Plain, Self::Behind, Self::Plus];
+    pub const ALL: [Self; 4] = [Self::Plain, Self::Behind, Self::Plus, Self::Twice];
 }

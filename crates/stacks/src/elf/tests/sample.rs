@@ -114,6 +114,15 @@ impl ElfSample {
         self
     }
 
+    /// With pointers that the loader relocates, and to where they point.
+    pub(crate) fn pointers(mut self, pointers: &[(u64, u64)]) -> Self {
+        let relocation = |(at, to): &(u64, u64)| [*at, 8, *to].map(u64::to_le_bytes).concat();
+        let (offset, size) = self.put(&pointers.iter().flat_map(relocation).collect::<Vec<_>>());
+        let place = [0, offset, size];
+        self.sections.push((".rela.dyn", elf::SHT_RELA.0, 0, place));
+        self
+    }
+
     /// The bytes of the file.
     pub(crate) fn bytes(mut self) -> Vec<u8> {
         let mut names = vec![0];
@@ -135,7 +144,8 @@ impl ElfSample {
             headers.extend([*name, *kind].map(u32::to_le_bytes).concat());
             let words = [0, *address, *offset, *size].map(u64::to_le_bytes);
             headers.extend(words.concat());
-            headers.extend([*link, 1].map(u32::to_le_bytes).concat());
+            let first_global = u32::from(*link != 0);
+            headers.extend([*link, first_global].map(u32::to_le_bytes).concat());
             headers.extend([8, 24u64].map(u64::to_le_bytes).concat());
         }
         let (at, _) = self.put(&headers);
