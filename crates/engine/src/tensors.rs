@@ -23,13 +23,15 @@ use super::process::Process;
 use super::sites::Sites;
 use super::totals::Total;
 use found::FoundState;
-use gpuprobe_cuda::{AddressSpace, KindSet, MemoryKind};
+use gpuprobe_cuda::{AddressSpace, Framework, KindSet, MemoryKind};
 use gpuprobe_model::event::{MAX_DEVICES, Tensor, TensorRequest};
 
 pub use fragmentation::{Fragmentation, Pinned};
 
 /// Limit on the allocators of one process, one per device.
 const MAX_ALLOCATORS: usize = 64;
+/// A framework with this many events that don't fit, and fewer that do, is dropped.
+const MAX_MISFITS: u64 = 64;
 /// In a process with more allocations than this, the one around an address is not searched for.
 const MAX_LOOKED_AT: usize = 1 << 14;
 
@@ -41,6 +43,10 @@ pub struct TensorAllocators {
     /// Memory from CUDA with tensors of allocators that do not report the device: bytes and device,
     /// by address.
     regions: BTreeMap<u64, (u64, u16)>,
+    /// Of frameworks that do not report sums, the number of events that fit what is known of the memory, and of those
+    /// that do not.
+    fits: BTreeMap<Framework, [u64; 2]>,
+    dropped: Vec<Framework>,
 }
 
 /// The state of an allocator on one device of a process.
@@ -87,6 +93,12 @@ impl TensorAllocators {
         self.allocators.values()
     }
 
+    /// Frameworks whose blocks are not recorded any more, as most did not fit the memory from CUDA: a release of which
+    /// gpuprobe misreads the functions.
+    pub fn dropped(&self) -> &[Framework] {
+        &self.dropped
+    }
+
     /// Live blocks of all allocators.
     pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         let allocators = self.allocators.values_mut();
@@ -106,9 +118,12 @@ impl TensorAllocators {
     /// Applies an event of an allocator that reports neither its device nor its sums. A block
     /// outside of memory from CUDA is host memory. Returns false if the device is out of range.
     fn chunk(&mut self, chunk: &Tensor, process: &Process, changes: &mut Changes) -> bool {
+        let framework = gpuprobe_cuda::function(chunk.row).and_then(|row| row.framework);
+        if self.drops(framework, chunk, process) {
+            return true;
+        }
         if chunk.is_free {
             let mut allocators = self.allocators.values_mut();
-            let framework = gpuprobe_cuda::function(chunk.row).and_then(|row| row.framework);
             let is_its = |a: &&mut Allocator| a.framework() == framework && a.holds(chunk.address);
             let held = allocators.find(is_its);
             if let Some(allocator) = held {
@@ -136,6 +151,54 @@ impl TensorAllocators {
         allocator.add_up();
         changes.record_tensors(|| allocator.change(blocks));
         true
+    }
+
+    /// Whether the framework is dropped, of which this event may be the one too many.
+    fn drops(&mut self, of: Option<Framework>, chunk: &Tensor, process: &Process) -> bool {
+        let Some(framework) = of else {
+            return false;
+        };
+        if self.dropped.contains(&framework) {
+            return true;
+        }
+        let Some(is_fit) = self.fits(framework, chunk, process) else {
+            return false;
+        };
+        let counts = self.fits.entry(framework).or_default();
+        counts[usize::from(!is_fit)] += 1;
+        let [fits, misfits] = *counts;
+        if misfits < MAX_MISFITS || misfits <= fits {
+            return false;
+        }
+        self.dropped.push(framework);
+        self.allocators.retain(|_, a| a.framework() != of);
+        true
+    }
+
+    /// Whether an event fits: a block that is handed out was free, and one that is taken back was not. In memory that is
+    /// not from CUDA, if there may be none. `None` if that is unknown: the block may be of the host, or from before.
+    fn fits(&mut self, framework: Framework, chunk: &Tensor, process: &Process) -> Option<bool> {
+        let mut own = self.allocators.values();
+        let is_live = own.any(|a| a.framework() == Some(framework) && a.holds(chunk.address));
+        if chunk.is_free && is_live {
+            return Some(true);
+        }
+        let is_complete = process.from_birth && !process.is_full;
+        let Some((segment, _)) = self.region_of(chunk.address, process) else {
+            let may_be = framework.has_host_blocks() || process.live.len() > MAX_LOOKED_AT;
+            let is_around = |a: &Allocation| {
+                let distance = chunk.address.checked_sub(a.address);
+                distance.is_some_and(|distance| distance < a.size_bytes)
+            };
+            let is_known = is_complete && !chunk.is_free && !may_be;
+            return (is_known && !process.live.iter().any(is_around)).then_some(false);
+        };
+        let mut own = self.allocators.values();
+        let has = |a: &Allocator| a.framework() == Some(framework) && a.segments.contains(&segment);
+        match chunk.is_free {
+            false => Some(!is_live),
+            true => (is_complete && own.any(has)).then_some(false),
+        }
     }
 
     /// The allocation or mapping from CUDA around `address`: its address, bytes and device.

@@ -228,6 +228,8 @@ fn add_details(
             .any(|one| owners::is_pool_of(name, one.framework))
     };
     report.framework_pools.retain(|name| !is_traced(name));
+    let dropped = process.tensors.dropped().iter();
+    report.frameworks_not_recorded = dropped.map(|framework| framework.name()).collect();
 }
 
 /// How long the process was traced, nanoseconds.

@@ -211,6 +211,9 @@ pub struct ProcessReport {
     /// Frameworks with pools of their own among the call sites, whose tensors are not traced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub framework_pools: Vec<&'static str>,
+    /// Frameworks whose blocks are not recorded any more, as most did not fit the memory from CUDA.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub frameworks_not_recorded: Vec<&'static str>,
 }
 
 impl ProcessReport {

@@ -168,6 +168,11 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
             page.line("memory from CUDA, with these in it:");
         }
     }
+    for name in &process.frameworks_not_recorded {
+        page.line(format!(
+            "blocks of {name} not recorded: most don't fit the memory from CUDA; gpuprobe may not know this release"
+        ));
+    }
     for name in &process.framework_pools {
         page.line(format!(
             "{name} pools its memory: below is what made the pool grow"

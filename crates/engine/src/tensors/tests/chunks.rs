@@ -1,5 +1,6 @@
 //! An allocator that reports neither its device nor its sums.
 
+use gpuprobe_cuda::Framework;
 use gpuprobe_model::event::{Event, Tensor};
 
 use super::{PID, Program, row};
@@ -7,9 +8,13 @@ use crate::tensors::{Allocator, MAX_LOOKED_AT};
 
 impl Program {
     fn chunk(&mut self, address: u64, bytes: u64, is_free: bool) {
+        self.chunk_of("BFCAllocator", address, bytes, is_free);
+    }
+
+    fn chunk_of(&mut self, symbol: &str, address: u64, bytes: u64, is_free: bool) {
         self.now_ns += 10;
         self.apply(&Event::Tensor(Tensor {
-            row: row("BFCAllocator"),
+            row: row(symbol),
             pid: PID,
             tid: PID,
             time_ns: self.now_ns,
@@ -88,6 +93,54 @@ fn sums_are_those_of_its_chunks_and_of_the_memory_around_them() {
         .find(|a| a.row == row("BFCAllocator"))
         .unwrap();
     assert_eq!(found.blocks.held(), 1);
+}
+
+#[test]
+fn a_framework_whose_blocks_do_not_fit_is_dropped() {
+    const BUFFER: &str = "rmm::mr::pool_memory_resource::allocate";
+    const ARENA: &str = "onnxruntime::BFCArena::Alloc";
+    let mut program = Program::default();
+    program.apply(&Event::Process(crate::task(PID, PID, 0)));
+    program.call("cudaMalloc", 0x10_0000, 0x1000);
+    program.call("cudaMallocHost", 0x30_0000, 0x1000);
+    let dropped = |program: &Program| program.process().tensors.dropped().to_vec();
+    let live = |program: &Program| program.process().tensors.iter().count();
+    for n in 0..100 {
+        // Memory of the host, of an allocator that has some, and pinned memory.
+        program.chunk(0x50_0000 + n, 64, false);
+        program.chunk_of(BUFFER, 0x30_0000 + n, 64, false);
+        // As an allocator does it; before, memory was reserved that is no block.
+        program.chunk_of(ARENA, 0x10_0000 + 64 * n, 64, true);
+        program.chunk(0x10_0000, 64, false);
+        program.chunk(0x10_0000, 64, true);
+        program.chunk(0x10_0000, 64, true);
+    }
+    assert_eq!((dropped(&program), live(&program)), (vec![], 1));
+    // Nowhere in memory from CUDA.
+    for n in 0..super::super::MAX_MISFITS {
+        assert!(dropped(&program).is_empty());
+        program.chunk_of(BUFFER, 0x50_0000 + n, 64, false);
+    }
+    assert_eq!(dropped(&program), [Framework::Rmm]);
+    // Frees are not seen as such: blocks are handed out again and again.
+    for n in 0..=super::super::MAX_MISFITS {
+        assert_eq!(
+            (dropped(&program).len(), live(&program)),
+            (1, 1 + usize::from(n > 0))
+        );
+        program.chunk_of(ARENA, 0x10_0400, 64, false);
+        program.chunk_of(ARENA, 7, 64, true);
+    }
+    assert_eq!(dropped(&program), [Framework::Rmm, Framework::OnnxRuntime]);
+    program.chunk_of(ARENA, 0x10_0400, 64, false);
+    assert_eq!(live(&program), 1);
+    // In a process with a history, its memory may be of then.
+    let mut late = Program::default();
+    late.call("cudaMalloc", 0x10_0000, 0x1000);
+    for n in 0..100 {
+        late.chunk_of(BUFFER, 0x50_0000 + n, 64, false);
+    }
+    assert!(dropped(&late).is_empty());
 }
 
 #[test]
