@@ -24,9 +24,9 @@ fn run(command: &BookCommand, pid: u32) {
     fs::write(folder.path().join("known.supp"), "").unwrap();
     let workload = standin().program_text(Backend::Shared);
     let mut words = command.words.clone();
-    for word in &mut words {
-        if word == "4242" {
-            *word = pid.to_string();
+    for at in 1..words.len() {
+        if ["--pid", "-p"].contains(&&*words[at - 1]) {
+            words[at] = pid.to_string();
         }
     }
     if command.has_program {

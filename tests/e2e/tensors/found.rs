@@ -80,7 +80,7 @@ fn found_after_late_attach(seed: &str, settings: &[(&str, &str)]) {
 
     let played = output_of(&["report", recording, "--format", "json"]);
     let played: Value = serde_json::from_str(&played).unwrap();
-    let processes = list(&played["memory"], "processes");
+    let processes = list(&played["memleak"], "processes");
     for (key, value) in expected[0].as_object().unwrap() {
         assert_eq!(&processes[0]["pytorch"][0][key], value, "{key}");
     }
