@@ -24,7 +24,7 @@ fn each_command_of_the_book_is_one() {
 #[test]
 fn each_command_on_a_file_runs() {
     let folder = Folder::new();
-    for name in ["run", "monday", "tuesday", "later"] {
+    for name in ["run", "monday", "tuesday", "later", "gpuprobe-20261129"] {
         all_modes::record(&folder.path(&format!("{name}.sqlite")));
     }
     folder.real_export();

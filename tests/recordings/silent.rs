@@ -33,6 +33,14 @@ pub(crate) const SILENT_PATHS: [&str; 66] = [
     "/watermark/processes[]/handles[]/verdict", "/watermark/processes[]/handles[]/confidence",
     // `tests/e2e/containers.rs` and `filters.rs`.
     "/memleak/processes[]/container_pid",
+    // `tests/e2e/tensors/found.rs`: what was found in the memory of a process.
+    "/memleak/processes[]/nvml/segment_bytes", "/watermark/processes[]/nvml/segment_bytes",
+    "/memleak/processes[]/pytorch[]/pending_free_bytes",
+    "/memleak/processes[]/pytorch[]/private_pool_bytes",
+    "/memleak/processes[]/pytorch[]/private_pool_free_bytes",
+    "/watermark/processes[]/pytorch[]/pending_free_bytes",
+    "/watermark/processes[]/pytorch[]/private_pool_bytes",
+    "/watermark/processes[]/pytorch[]/private_pool_free_bytes",
     // `tests/e2e/tensors`.
     "/memleak/processes[]/pytorch[]/before_bytes", "/memleak/processes[]/pytorch[]/device",
     "/memleak/processes[]/pytorch[]/outside_bytes",
