@@ -85,22 +85,23 @@ def check_segment(segment, seen):
     """A segment, and that its blocks lie in it without a gap."""
     check_keys("a segment", segment, SEGMENT)
     check_frames(segment["frames"], seen)
-    check("pool of a segment", segment["segment_pool_id"], (0, 0))
-    at, active, requested = segment["address"], 0, 0
+    check("pool of a segment", [type(part) for part in segment["segment_pool_id"]], [int, int])
+    at, active, pending, requested = segment["address"], 0, 0, 0
     for block in segment["blocks"]:
         check_keys("a block", block, BLOCK)
         check_frames(block["frames"], seen)
         check("address of a block", block["address"], at)
         at += block["size"]
-        if block["state"] == "active_allocated":
+        if block["state"] in ("active_allocated", "active_pending_free"):
             active += block["size"]
+            pending += block["size"] * (block["state"] == "active_pending_free")
             requested += block["requested_size"]
             check("requested of what a block has", 0 < block["requested_size"] <= block["size"], True)
         else:
             check("state of a block", (block["state"], block["requested_size"]), ("inactive", 0))
     check("end of the blocks of a segment", at, segment["address"] + segment["total_size"])
     sums = segment["active_size"], segment["allocated_size"], segment["requested_size"]
-    check("sums of a segment", sums, (active, active, requested))
+    check("sums of a segment", sums, (active, active - pending, requested))
 
 
 def check_schema(snapshot):
@@ -134,7 +135,7 @@ class Played:
         self.blocks = {}
         for segment in segments:
             for block in segment["blocks"]:
-                if block["state"] == "active_allocated":
+                if block["state"] != "inactive":
                     self.blocks[block["address"]] = block["requested_size"]
 
     def check_blocks(self):

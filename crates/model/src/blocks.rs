@@ -61,3 +61,13 @@ pub struct FoundBlock {
     /// The program has freed it, and a stream may still use it.
     pub is_pending: bool,
 }
+
+impl FoundBlock {
+    /// Bytes that the program asked for, or the size if that is not known.
+    pub fn asked_bytes(&self) -> u64 {
+        match self.requested_bytes {
+            0 => self.bytes,
+            asked => asked,
+        }
+    }
+}

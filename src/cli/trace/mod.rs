@@ -2,6 +2,7 @@
 
 mod record;
 mod serve;
+mod snapshot;
 mod target;
 
 use std::io::{self, IsTerminal};
@@ -55,6 +56,10 @@ pub(super) enum TraceCommandAction {
         #[arg(short, long)]
         verbose: bool,
     },
+    /// Write a memory snapshot of a running PyTorch process, for PyTorch's viewer.
+    ///
+    /// It is read from the memory of the process, which is neither stopped nor traced: every block, with its state.
+    Snapshot(snapshot::SnapshotArgs),
     /// Trace into a recording, without reports.
     Record(Box<record::RecordArgs>),
     /// Serve metrics and profiles over HTTP, for Prometheus and others.
@@ -65,6 +70,7 @@ impl TraceCommandAction {
     pub(super) fn run(self) -> Result<ExitCode> {
         match self {
             Self::Doctor { pid, verbose } => doctor::run(pid, verbose),
+            Self::Snapshot(arguments) => arguments.run(),
             Self::Record(arguments) => live::run(&arguments.into_config()),
             Self::Serve(arguments) => arguments.run(),
         }

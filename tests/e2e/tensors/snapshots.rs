@@ -1,5 +1,6 @@
 //! Snapshots for PyTorch's viewers equal the allocator's own, block by block.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -33,15 +34,16 @@ fn export(file: &Path) -> (Value, String) {
     let mut export = Command::new(BINARY);
     export.args(["export", "--format", "torch", "-o"]);
     let (_, said) = output(export.args([&*snapshot, file]));
+    (loaded(&snapshot), said)
+}
+
+/// A snapshot that viewers and Python can read.
+fn loaded(snapshot: &Path) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/torch_viz_check.py");
-    output(
-        Command::new("python3")
-            .arg("-B")
-            .args([&*script, &*snapshot]),
-    );
+    output(Command::new("python3").arg("-B").args([&*script, snapshot]));
     let load = "import json, pickle, sys; print(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))";
     let (json, _) = output(Command::new("python3").args(["-c", load]).arg(snapshot));
-    (serde_json::from_str(&json).unwrap(), said)
+    serde_json::from_str(&json).unwrap()
 }
 
 /// Segments of PyTorch in a snapshot.
@@ -59,7 +61,11 @@ fn expected(devices: &[Device]) -> Vec<Value> {
         segments.sort_by_key(|segment| segment.address);
         for segment in segments {
             let blocks = segment.blocks.iter().map(|block| {
-                let state = ["inactive", "active_allocated"][usize::from(block.is_live)];
+                let state = match (block.is_live, block.is_pending) {
+                    (true, _) => "active_allocated",
+                    (_, true) => "active_pending_free",
+                    _ => "inactive",
+                };
                 json!([block.address, block.bytes, block.requested, state])
             });
             all.push(json!({
@@ -98,6 +104,62 @@ fn found(segment: &Value) -> Value {
 fn record(setup: Setup, file: &Path) -> Gpuprobe {
     let options = ["--tensors", "requested", "--record", file.to_str().unwrap()];
     setup.interval("50ms").args(options).start()
+}
+
+/// Blocks of a program that is not traced.
+const RUNNING: &str = "tmalloc a 5000000 12; tmalloc used 700 3; tmalloc used 3000000; trecord used; \
+    tmalloc b 30000000 2 stream=7; tfree b; tchurn 4 300 42; tmalloc c 400 1; tfree used; \
+    setdevice 1; tmalloc d 2500000 3; tmalloc e 300 stream=9";
+
+fn check_running(settings: &[(&str, &str)]) {
+    let recording = Recording::new();
+    let file = recording.file.with_extension("pickle");
+    let settings = [
+        settings,
+        &[("STANDIN_TORCH_BLOCKS", "9"), ("STANDIN_DEVICES", "2")],
+    ]
+    .concat();
+    let mut workload = running(&settings);
+    workload.play(RUNNING);
+    let truth = snapshot(&mut workload);
+    let pid = workload.pid.to_string();
+    let mut command = Command::new(BINARY);
+    let (_, said) = output(command.args(["snapshot", "--pid", &pid, "-o"]).arg(&file));
+    let sums = |device: &Device| [device.allocated, device.reserved].map(size);
+    for device in &truth {
+        let [allocated, reserved] = sums(device);
+        let line = format!(
+            "cuda:{}: {allocated} allocated of {reserved} reserved",
+            device.number
+        );
+        assert!(said.contains(&line), "{said}");
+    }
+    let all: Vec<_> = list(&loaded(&file), "segments").iter().map(found).collect();
+    assert_eq!(all, expected(&truth));
+
+    // In a recording that begins later, they are there, too.
+    let file = &*recording.file;
+    let options = ["--record", file.to_str().unwrap()];
+    let mut gpuprobe = Setup::pid(workload.pid).args(options).start();
+    gpuprobe.stop();
+    let (exported, _) = export(file);
+    let blocks = list(&exported, "segments").iter();
+    let blocks = blocks.flat_map(|segment| list(segment, "blocks"));
+    let live = blocks.filter(|block| block["state"] == "active_allocated");
+    let live = live.map(|b| json!([b["address"], b["size"], b["requested_size"], b["state"]]));
+    let expected = truth.iter().flat_map(Device::live);
+    let expected = expected.map(|b| json!([b.address, b.bytes, b.requested, "active_allocated"]));
+    let by_address = |blocks: &mut dyn Iterator<Item = Value>| {
+        let all = blocks.map(|block| (block[0].as_u64().unwrap(), block));
+        all.collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(by_address(&mut { live }), by_address(&mut { expected }));
+}
+
+#[test]
+fn root_snapshots_of_running_processes_are_the_allocators_own() {
+    check_running(&[]);
+    check_running(&[EXPANDABLE]);
 }
 
 fn check(settings: &[(&str, &str)]) {

@@ -14,6 +14,8 @@ use std::ops::Range;
 
 use rangemap::RangeSet;
 
+use gpuprobe_model::blocks::{FoundBlock, FoundSegment};
+
 use super::{Category, SnapshotBlock, SnapshotSegment, StackId, TraceEvent};
 
 /// Address of the context, which has none. Addresses of programs are below.
@@ -30,6 +32,10 @@ const NO_STREAM: i64 = -2;
 /// Size of PyTorch's segments for small blocks; those for large blocks are larger. `kSmallBuffer`
 /// of `CUDACachingAllocator.cpp`.
 const SMALL_SEGMENT: u64 = 2 << 20;
+/// Pieces of expandable segments for large blocks: `kLargeBuffer`.
+const LARGE_PIECE: u64 = 20 << 20;
+/// The largest request that goes to a small segment: `kSmallSize`.
+const SMALL_REQUEST: u64 = 1 << 20;
 
 /// What a piece of memory is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -218,6 +224,16 @@ impl DeviceLayout {
             self.free_all(&gone, time_ns);
             self.go_unseen(Piece::unseen(&gone, time_ns));
             self.unseen.remove(gone);
+        }
+    }
+
+    /// Notes a segment of PyTorch that was found, and may be from before the tracing.
+    pub(super) fn found(&mut self, segment: &FoundSegment, time_ns: u64) {
+        if let Some(range) = range(segment.address, segment.bytes) {
+            for again in self.find_unseen(&range) {
+                self.come(Piece::unseen(&again, time_ns));
+                self.unseen.insert(again);
+            }
         }
     }
 
@@ -433,11 +449,14 @@ impl DeviceLayout {
             false => vec![block(first.address, bytes, Some(bytes), first.stack)],
         };
         let active = || blocks.iter().filter(|block| block.requested.is_some());
+        let active_bytes = active().map(|block| block.bytes).sum();
         SnapshotSegment {
             device,
             address: first.address,
             bytes,
-            active_bytes: active().map(|block| block.bytes).sum(),
+            pool: (0, 0),
+            allocated_bytes: active_bytes,
+            active_bytes,
             requested_bytes: active().filter_map(|block| block.requested).sum(),
             is_expandable: is_torch && has(|piece| matches!(piece.kind, Kind::Mapping(_))),
             is_small: first.bytes <= SMALL_SEGMENT,
@@ -476,7 +495,57 @@ fn block(address: u64, bytes: u64, requested: Option<u64>, stack: StackId) -> Sn
         address,
         bytes,
         requested,
+        is_pending: false,
         stack,
+    }
+}
+
+/// A segment that was found, with the blocks in use in it, by address.
+pub(super) fn segment_found(
+    device: u16,
+    segment: &FoundSegment,
+    in_use: &[FoundBlock],
+) -> SnapshotSegment {
+    let end = segment.address.saturating_add(segment.bytes);
+    let (mut blocks, mut at) = (Vec::new(), segment.address);
+    for found in in_use.iter().map(Some).chain([None]) {
+        let next = found.map_or(end, |found| found.address);
+        if next > at {
+            blocks.push(block(at, next - at, None, StackId::None));
+        }
+        if let Some(found) = found {
+            blocks.push(SnapshotBlock {
+                is_pending: found.is_pending,
+                ..block(
+                    found.address,
+                    found.bytes,
+                    Some(found.asked_bytes()),
+                    StackId::None,
+                )
+            });
+            at = found.address.saturating_add(found.bytes);
+        }
+    }
+    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0, u64::saturating_add);
+    let allocated = in_use.iter().filter(|found| !found.is_pending);
+    let is_small = match (segment.is_expandable, in_use) {
+        (false, _) => segment.bytes <= SMALL_SEGMENT,
+        (true, [first, ..]) => first.bytes <= SMALL_REQUEST,
+        (true, []) => !segment.bytes.is_multiple_of(LARGE_PIECE),
+    };
+    SnapshotSegment {
+        device,
+        address: segment.address,
+        bytes: segment.bytes,
+        pool: segment.pool,
+        allocated_bytes: sum(&mut allocated.map(|found| found.bytes)),
+        active_bytes: sum(&mut in_use.iter().map(|found| found.bytes)),
+        requested_bytes: sum(&mut in_use.iter().map(FoundBlock::asked_bytes)),
+        is_expandable: segment.is_expandable,
+        is_small,
+        stream: segment.stream.cast_signed(),
+        stack: StackId::None,
+        blocks,
     }
 }
 

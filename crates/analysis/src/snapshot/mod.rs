@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{File, Played};
 use gpuprobe_engine::{Allocator, Process};
+use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_model::text::size;
 use gpuprobe_recording::Source;
 use gpuprobe_recording::log::LogReader;
@@ -87,7 +88,11 @@ pub struct SnapshotSegment {
     pub stack: StackId,
     /// Blocks and free memory in it, without a gap.
     pub blocks: Vec<SnapshotBlock>,
-    /// Bytes of the blocks.
+    /// Id of its private pool; zeroes for none.
+    pub pool: (u64, u64),
+    /// Bytes of allocated blocks.
+    pub allocated_bytes: u64,
+    /// Bytes of these, and of those that wait for a stream.
     pub active_bytes: u64,
     /// Bytes requested for them.
     pub requested_bytes: u64,
@@ -102,8 +107,25 @@ pub struct SnapshotBlock {
     pub bytes: u64,
     /// Bytes requested, if known; else its size. `None` if it is free.
     pub requested: Option<u64>,
+    /// It was freed, and a stream may still use it.
+    pub is_pending: bool,
     /// Where it was allocated.
     pub stack: StackId,
+}
+
+/// The segments of blocks that were found in the memory of a process.
+pub fn segments_found(found: &[DeviceBlocks]) -> Vec<SnapshotSegment> {
+    let of_device = |device: &DeviceBlocks| {
+        let mut rest = &device.blocks[..];
+        let segments = device.segments.iter().map(|segment| {
+            let end = segment.address.saturating_add(segment.bytes);
+            let (here, behind) = rest.split_at(rest.partition_point(|block| block.address < end));
+            rest = behind;
+            layout::segment_found(device.device, segment, here)
+        });
+        segments.collect::<Vec<_>>()
+    };
+    found.iter().flat_map(of_device).collect()
 }
 
 /// The memory of a process at its end, or at that of the recording, with all events before.

@@ -10,6 +10,7 @@ use super::layout::{DeviceLayout, Kind, Piece};
 use crate::{Listener, Played};
 use gpuprobe_cuda::{AddressSpace, Belongs, Framework, MemoryKind, Op};
 use gpuprobe_engine::{Allocation, Allocator, Change, Process};
+use gpuprobe_model::blocks::FoundBlocks;
 use gpuprobe_model::event::{Call, Event, MAX_DEVICES, Tensor};
 use gpuprobe_model::stack::CallStack;
 use gpuprobe_recording::log::Mark;
@@ -49,13 +50,17 @@ impl Listener for Traces {
     fn event(&mut self, event: &Event, changes: &[Change], played: &Played) -> Result<()> {
         let pid = event.pid();
         let process = played.ledger().process_of(pid);
-        let is_seen = matches!(event, Event::Call(_) | Event::Tensor(_) | Event::Request(_));
+        let is_seen = matches!(
+            event,
+            Event::Call(_) | Event::Tensor(_) | Event::Request(_) | Event::Blocks(_)
+        );
         if let Some(process) = process.filter(|_| is_seen) {
             let key = (pid, played.incarnation(pid));
             let trace = self.0.entry(key).or_default();
             match event {
                 Event::Call(call) => trace.call(call, changes, process),
                 Event::Tensor(tensor) => trace.tensor(tensor, process),
+                Event::Blocks(found) => trace.found(found),
                 Event::Request(request) => {
                     for layout in trace.devices.values_mut() {
                         layout.request(request.address, request.bytes, request.stream as i64);
@@ -115,6 +120,31 @@ impl ProcessTrace {
             match tensor.is_free {
                 true => layout.free(block),
                 false => layout.allocate(block),
+            }
+        }
+    }
+
+    /// Blocks from before the tracing come when they are found.
+    fn found(&mut self, found: &FoundBlocks) {
+        self.at(found.time_ns);
+        for device in &found.devices {
+            let before = device.blocks.iter().filter(|block| !block.is_pending);
+            self.tensors += before.clone().count() as u64;
+            let Some(layout) = self.device(device.device) else {
+                continue;
+            };
+            for segment in &device.segments {
+                layout.found(segment, found.time_ns);
+            }
+            for block in before {
+                let piece = Piece::new(Kind::Block, block.address, block.bytes, found.time_ns);
+                layout.allocate(piece);
+                let behind = device
+                    .segments
+                    .partition_point(|one| one.address <= block.address);
+                let segment = behind.checked_sub(1).map(|at| &device.segments[at]);
+                let stream = segment.map_or(0, |segment| segment.stream.cast_signed());
+                layout.request(block.address, block.asked_bytes(), stream);
             }
         }
     }

@@ -16,6 +16,7 @@ use super::{are_same, to_output};
 use gpuprobe_analysis::snapshot::Snapshot;
 use gpuprobe_analysis::trace_rows;
 use gpuprobe_analysis::{File, Filter, NEWEST};
+use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say};
 
@@ -84,6 +85,19 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
             tsv::write(&open()?, folder)
         }
     }
+}
+
+/// Writes a snapshot of blocks that were just found in the memory of a process, for PyTorch's viewers, to this file or
+/// standard output.
+///
+/// # Errors
+///
+/// Returns an error if the output cannot be written.
+pub fn snapshot(found: &[DeviceBlocks], path: Option<&Path>) -> Result<()> {
+    let time_us = chrono::Utc::now().timestamp_micros();
+    to_output(path, false, |out| {
+        Ok(torch::write_found(found, time_us, out)?)
+    })
 }
 
 /// Calls `write` with the output, which must not be the input.

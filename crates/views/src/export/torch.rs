@@ -5,7 +5,10 @@
 use std::io::{self, Write};
 
 use super::pickle::Pickle;
-use gpuprobe_analysis::snapshot::{Snapshot, SnapshotBlock, SnapshotSegment, StackId, TraceEvent};
+use gpuprobe_analysis::snapshot::{
+    Snapshot, SnapshotBlock, SnapshotSegment, StackId, TraceEvent, segments_found,
+};
+use gpuprobe_model::blocks::DeviceBlocks;
 
 /// Values that are written once: lists of frames, and frames.
 #[derive(PartialEq, Eq, Hash)]
@@ -16,20 +19,67 @@ pub(super) enum Shared {
 
 type Out<'a> = Pickle<&'a mut dyn Write, Shared>;
 
+/// The frames of a call stack: function, file and line, innermost first.
+type Frames<'a> = &'a dyn Fn(StackId) -> Vec<(String, String, u32)>;
+
 /// Writes a snapshot: its traces, in the order of devices, then its segments.
 pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
-    let mut out = Pickle::begin(out)?;
-    let segments = snapshot.segments();
-    let has_expandable = segments.iter().any(|segment| segment.is_expandable);
-    out.dict(|out| {
-        out.text("device_traces")?;
-        out.list(0..snapshot.devices(), |out, device| {
+    let frames: Frames<'_> = &|stack| snapshot.frames(stack);
+    write_parts(
+        snapshot.devices(),
+        &snapshot.segments(),
+        frames,
+        out,
+        |out, device| {
             out.list(snapshot.events(device), |out, one| {
                 event(out, snapshot, &one)
             })
-        })?;
+        },
+    )
+}
+
+/// Writes a snapshot of blocks that were found in the memory of a process at this time. The traces have nothing but that.
+pub(super) fn write_found(
+    found: &[DeviceBlocks],
+    time_us: i64,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let last = found.iter().map(|device| device.device).max();
+    let devices = last.map_or(0, |last| last + 1);
+    write_parts(
+        devices,
+        &segments_found(found),
+        &|_| Vec::new(),
+        out,
+        |out, _| {
+            out.list([()], |out, ()| {
+                out.dict(|out| {
+                    out.entry("action", "snapshot")?;
+                    out.number("addr", 0)?;
+                    out.number("size", 0)?;
+                    out.number("stream", 0)?;
+                    out.number("time_us", time_us)?;
+                    stack(out, &|_| Vec::new(), StackId::None)
+                })
+            })
+        },
+    )
+}
+
+fn write_parts(
+    devices: u16,
+    segments: &[SnapshotSegment],
+    frames: Frames<'_>,
+    out: &mut dyn Write,
+    trace: impl Fn(&mut Out<'_>, u16) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut out = Pickle::begin(out)?;
+    let has_expandable = segments.iter().any(|segment| segment.is_expandable);
+    out.dict(|out| {
+        out.text("device_traces")?;
+        out.list(0..devices, trace)?;
         out.text("segments")?;
-        out.list(&segments, |out, one| segment(out, snapshot, one))?;
+        out.list(segments, |out, one| segment(out, frames, one))?;
         out.text("allocator_settings")?;
         out.dict(|out| out.boolean("expandable_segments", has_expandable))
     })?;
@@ -43,35 +93,36 @@ fn event(out: &mut Out<'_>, snapshot: &Snapshot, event: &TraceEvent) -> io::Resu
         out.number("size", event.bytes)?;
         out.number("stream", event.stream)?;
         out.number("time_us", snapshot.time_us(event))?;
-        stack(out, snapshot, event.stack)?;
+        stack(out, &|stack| snapshot.frames(stack), event.stack)?;
         // The viewer expects that either all events have the key, or none.
         out.entry("category", snapshot.category(event))
     })
 }
 
-fn segment(out: &mut Out<'_>, snapshot: &Snapshot, segment: &SnapshotSegment) -> io::Result<()> {
+fn segment(out: &mut Out<'_>, frames: Frames<'_>, segment: &SnapshotSegment) -> io::Result<()> {
     out.dict(|out| {
         out.number("device", segment.device)?;
         out.number("address", segment.address)?;
         out.number("total_size", segment.bytes)?;
-        out.number("allocated_size", segment.active_bytes)?;
+        out.number("allocated_size", segment.allocated_bytes)?;
         out.number("active_size", segment.active_bytes)?;
         out.number("requested_size", segment.requested_bytes)?;
         out.number("stream", segment.stream)?;
         let kind = if segment.is_small { "small" } else { "large" };
         out.entry("segment_type", kind)?;
-        out.number("segment_pool_id", 0)?;
-        out.integer(0)?;
+        out.number("segment_pool_id", segment.pool.0)?;
+        out.integer(segment.pool.1)?;
         out.pair()?;
         out.boolean("is_expandable", segment.is_expandable)?;
-        stack(out, snapshot, segment.stack)?;
+        stack(out, frames, segment.stack)?;
         out.text("blocks")?;
-        out.list(&segment.blocks, |out, one| block(out, snapshot, one))
+        out.list(&segment.blocks, |out, one| block(out, frames, one))
     })
 }
 
-fn block(out: &mut Out<'_>, snapshot: &Snapshot, block: &SnapshotBlock) -> io::Result<()> {
+fn block(out: &mut Out<'_>, frames: Frames<'_>, block: &SnapshotBlock) -> io::Result<()> {
     let state = match block.requested {
+        Some(_) if block.is_pending => "active_pending_free",
         Some(_) => "active_allocated",
         None => "inactive",
     };
@@ -80,15 +131,15 @@ fn block(out: &mut Out<'_>, snapshot: &Snapshot, block: &SnapshotBlock) -> io::R
         out.number("size", block.bytes)?;
         out.number("requested_size", block.requested.unwrap_or(0))?;
         out.entry("state", state)?;
-        stack(out, snapshot, block.stack)
+        stack(out, frames, block.stack)
     })
 }
 
 /// Writes the frames of a call stack.
-fn stack(out: &mut Out<'_>, snapshot: &Snapshot, stack: StackId) -> io::Result<()> {
+fn stack(out: &mut Out<'_>, frames: Frames<'_>, stack: StackId) -> io::Result<()> {
     out.text("frames")?;
     out.once(Shared::Stack(stack), |out| {
-        out.list(snapshot.frames(stack), |out, (name, file, line)| {
+        out.list(frames(stack), |out, (name, file, line)| {
             out.once(Shared::Frame(name.clone(), file.clone(), line), |out| {
                 out.dict(|out| {
                     out.entry("name", &name)?;
