@@ -357,6 +357,11 @@ impl Ledger {
         });
     }
 
+    /// Notes from now on which blocks of process `pid` have events, for [`Process::before_among`].
+    pub fn watch_blocks(&mut self, pid: u32) {
+        self.keep(pid, Process::watch_blocks);
+    }
+
     /// Ends `pid`; without a time, its exit was not seen.
     pub fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
         self.incidents.end(pid, time_ns);

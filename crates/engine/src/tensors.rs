@@ -351,6 +351,7 @@ impl Allocator {
         self.allocated_bytes = tensor.allocated_bytes;
         self.reserved_bytes = tensor.reserved_bytes;
         self.peak_reserved_bytes = self.peak_reserved_bytes.max(self.reserved_bytes);
+        self.found.touch(tensor.address);
         let blocks = match tensor.is_free {
             true => [None, self.take_back(tensor, process)],
             false => self.hand_out(tensor, process),

@@ -1,5 +1,6 @@
 //! What a session reads: the rings, what discovery finds, and the state made of both.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::probe::Rings;
 use gpuprobe_cuda::Framework;
 use gpuprobe_engine::{HostInfo, State};
 use gpuprobe_model::abi::PROCESS_PID_SHIFT;
-use gpuprobe_model::blocks::FoundBlocks;
+use gpuprobe_model::blocks::{FoundBlocks, RawBlock};
 use gpuprobe_model::clock::{self, WallClock};
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::stack::{KnownFrames, Location, NoSymbols, Symbolize};
@@ -60,6 +61,8 @@ pub(in crate::live) struct Reading<'a> {
     pub(super) announced: Announced,
     /// When the launch counts were last read.
     pub(super) counted: Instant,
+    /// Allocated blocks of busy processes when they were last read.
+    pub(super) live_blocks: HashMap<u32, Vec<RawBlock>>,
 }
 
 impl Reading<'_> {
@@ -109,11 +112,45 @@ impl Reading<'_> {
             .collect();
         let until = Instant::now() + BLOCKS_WITHIN;
         for pid in known.into_iter().chain(idle) {
+            let mut is_done = false;
             for _ in 0..BLOCKS_TRIES {
-                if Instant::now() > until || self.find_blocks_of(pid, row)? {
-                    break;
-                }
+                is_done = is_done || Instant::now() > until || self.find_blocks_of(pid, row)?;
             }
+            if !is_done {
+                self.find_busy_blocks_of(pid, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the blocks from before the tracing of a process whose allocator is never at rest: they are there in this
+    /// report and in the last one.
+    fn find_busy_blocks_of(&mut self, pid: u32, row: u16) -> Result<()> {
+        let process = self.sink.state.ledger.process_of(pid);
+        let is_unknown = process.is_some_and(|process| {
+            let mut allocators = process.tensors.iter();
+            allocators.any(|one| one.row == row && one.bytes_from_before() > 0)
+        });
+        if !is_unknown {
+            return Ok(());
+        }
+        let before = self.live_blocks.remove(&pid);
+        if before.is_none() {
+            self.sink.state.ledger.watch_blocks(pid);
+        }
+        let Ok(now) = self.sink.host_info.blocks.borrow_mut().torch_live(pid) else {
+            return Ok(());
+        };
+        let time_ns = clock::monotonic_ns();
+        self.rings.flush()?;
+        self.read_until(Some(Instant::now() + READ_FOR), true)?;
+        let process = self.sink.state.ledger.process_of(pid);
+        let found = process
+            .zip(before)
+            .and_then(|(process, before)| process.before_among(row, [&before, &now], time_ns));
+        match found {
+            Some(found) => self.sink.take_own(Event::Blocks(found)),
+            None => drop(self.live_blocks.insert(pid, now)),
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The start of a session.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -109,6 +109,7 @@ impl<'a> Run<'a> {
                 samples,
                 announced: Announced::default(),
                 counted: Instant::now(),
+                live_blocks: HashMap::new(),
             },
             snapshots: Snapshots::new(),
             output,

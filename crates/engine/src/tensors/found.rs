@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::Allocator;
 use crate::allocation::{Allocation, AllocationPlace, NewAllocation};
@@ -11,7 +11,7 @@ use crate::change::Changes;
 use crate::process::Process;
 use crate::totals::Total;
 use gpuprobe_cuda::{AddressSpace, BEFORE, MemoryKind};
-use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment};
+use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment, RawBlock};
 
 /// What an allocator was found to have when it was last looked for.
 #[derive(Debug, Default)]
@@ -22,9 +22,26 @@ pub(super) struct FoundState {
     pub(super) segments: Vec<FoundSegment>,
     /// Live blocks from before the tracing.
     pub(super) before: Total,
+    /// Addresses of blocks that had events, if that is noted.
+    pub(super) touched: Option<HashSet<u64>>,
 }
 
+/// Sizes of PyTorch's blocks are multiples of this: `kMinBlockSize`.
+const BLOCK_ROUND: u64 = 512;
+/// Addresses that are noted.
+const MAX_TOUCHED: usize = 1 << 20;
+
 impl FoundState {
+    /// Notes that there was an event about this address.
+    pub(super) fn touch(&mut self, address: u64) {
+        if let Some(touched) = &mut self.touched {
+            touched.insert(address);
+            if touched.len() > MAX_TOUCHED {
+                self.touched = None;
+            }
+        }
+    }
+
     /// Notes that a block is now at these addresses.
     pub(super) fn handed_out(&mut self, address: u64, bytes: u64) {
         if !self.pending.is_empty() {
@@ -60,6 +77,87 @@ impl Process {
             known.is_none_or(|allocator| allocator.lacks(device))
         });
         Some(found)
+    }
+
+    /// The same of a process whose allocator was never at rest: the blocks that were there at two times, and have had no
+    /// event since [`Self::watch_blocks`], if their sizes add up to what is not known. Where blocks have their size is found
+    /// by that.
+    pub fn before_among(
+        &self,
+        row: u16,
+        blocks: [&[RawBlock]; 2],
+        time_ns: u64,
+    ) -> Option<FoundBlocks> {
+        let mut unknown = self
+            .tensors
+            .allocators
+            .values()
+            .filter(|one| one.bytes_from_before() > 0);
+        // With several devices, there is no telling whose they are.
+        let (Some(allocator), None) = (unknown.next().filter(|one| one.row == row), unknown.next())
+        else {
+            return None;
+        };
+        let touched = allocator.found.touched.as_ref()?;
+        let earlier: HashMap<(u64, u64), &RawBlock> = blocks[0]
+            .iter()
+            .map(|block| ((block.address, block.place), block))
+            .collect();
+        let both = blocks[1].iter().filter_map(|now| {
+            let then = earlier.get(&(now.address, now.place))?;
+            (!touched.contains(&now.address) && !allocator.holds(now.address))
+                .then_some((now, *then))
+        });
+        let both: Vec<_> = both.collect();
+        let sizes = |at: usize| -> Option<Vec<u64>> {
+            let size = |(now, then): &(&RawBlock, &RawBlock)| {
+                let size = now
+                    .words
+                    .get(at)
+                    .copied()
+                    .filter(|_| now.words.get(at) == then.words.get(at))?;
+                (size > 0 && size.is_multiple_of(BLOCK_ROUND)).then_some(size)
+            };
+            both.iter().map(size).collect()
+        };
+        let adds_up = |sizes: &Vec<u64>| {
+            sizes
+                .iter()
+                .try_fold(0, |sum: u64, size| sum.checked_add(*size))
+                == Some(allocator.bytes_from_before())
+        };
+        let words = both.first()?.0.words.len();
+        let sizes = (0..words).filter_map(sizes).find(adds_up)?;
+        let mut found: Vec<_> = both
+            .iter()
+            .zip(sizes)
+            .map(|((now, _), bytes)| FoundBlock {
+                address: now.address,
+                bytes,
+                requested_bytes: 0,
+                is_pending: false,
+            })
+            .collect();
+        found.sort_unstable_by_key(|block| block.address);
+        Some(FoundBlocks {
+            pid: self.pid,
+            row,
+            time_ns,
+            devices: vec![DeviceBlocks {
+                device: allocator.device,
+                allocated_bytes: allocator.allocated_bytes,
+                reserved_bytes: allocator.reserved_bytes,
+                blocks: found,
+                ..DeviceBlocks::default()
+            }],
+        })
+    }
+
+    /// Notes from now on which addresses have events.
+    pub(crate) fn watch_blocks(&mut self) {
+        for allocator in self.tensors.allocators.values_mut() {
+            allocator.found.touched = Some(HashSet::new());
+        }
     }
 
     /// Applies what was found. Returns false if a device index is out of range.

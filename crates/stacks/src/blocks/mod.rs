@@ -14,7 +14,7 @@ use crate::helper::{
     FileReader, MAX_RANGES_BYTES, OpenFile, ProcessMemory, ProcessReader, Request,
 };
 use crate::module;
-use gpuprobe_model::blocks::DeviceBlocks;
+use gpuprobe_model::blocks::{DeviceBlocks, RawBlock};
 use gpuprobe_os::proc::Mappings;
 
 /// Reads blocks of processes.
@@ -42,12 +42,26 @@ impl BlockReader {
     /// # Errors
     /// Says why there are none.
     pub fn torch(&mut self, pid: u32) -> Result<Vec<DeviceBlocks>, Unread> {
+        let root = self.root(pid)?;
+        torch::read(&self.processes.memory(pid), root)
+    }
+
+    /// The allocated blocks of PyTorch in process `pid`, which may change meanwhile.
+    ///
+    /// # Errors
+    /// Says why there are none.
+    pub fn torch_live(&mut self, pid: u32) -> Result<Vec<RawBlock>, Unread> {
+        let root = self.root(pid)?;
+        torch::read_live(&self.processes.memory(pid), root)
+    }
+
+    fn root(&mut self, pid: u32) -> Result<u64, Unread> {
         let root = match self.roots.get(&pid) {
             Some(root) => *root,
             None => self.torch_root(pid).ok_or(Unread::Empty)?,
         };
         self.roots.insert(pid, root);
-        torch::read(&self.processes.memory(pid), root)
+        Ok(root)
     }
 
     /// Forgets what is known of a process that has ended, or runs another program.
