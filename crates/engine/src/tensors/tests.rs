@@ -2,6 +2,7 @@
 
 mod chunks;
 mod ended;
+mod found;
 mod fragmentation;
 
 use std::collections::BTreeMap;
