@@ -56,7 +56,7 @@ pub(super) enum TraceCommandAction {
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Write a memory snapshot of a running PyTorch process, for PyTorch's viewer.
+    /// Write a snapshot of PyTorch's memory in a process, for its viewer.
     ///
     /// It is read from the memory of the process, which is neither stopped nor traced: every block, with its state.
     Snapshot(snapshot::SnapshotArgs),

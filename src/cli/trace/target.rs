@@ -25,7 +25,7 @@ pub(in crate::cli) struct TargetArgs {
     )]
     pub(in crate::cli) pid: Vec<u32>,
 
-    /// Trace every CUDA process, also later ones; the default without --pid and COMMAND.
+    /// Trace every CUDA process, as without --pid and COMMAND.
     #[arg(short, long, conflicts_with_all = ["pid", "command"])]
     all: bool,
 
