@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use clap::Args;
 
-use super::{ApiChoice, HookCommand};
+use super::{ApiChoice, OnOom};
 use crate::probe::AttachKind;
 
 /// Options of every command that traces.
@@ -44,13 +44,14 @@ pub struct AdvancedOptions {
     #[arg(long, value_name = "MAP=N", value_parser = map_entries, hide = true)]
     pub map_entries: Vec<(String, NonZeroU32)>,
 
-    /// Run COMMAND when an allocation fails with out-of-memory and retries don't help.
+    /// Run COMMAND when an allocation fails with out-of-memory and retries don't help; or `snapshot`.
     ///
-    /// Words as in a shell, but without one; {pid} is the process, {file} a description in JSON. One
+    /// `snapshot` writes PyTorch's memory as it is then to gpuprobe-oom-PID-N.pickle, for its viewer. COMMAND has
+    /// words as in a shell, but without one; {pid} is the process, {file} a description in JSON. One
     /// at a time, at most one in a second, killed after a minute; as the user who called sudo. The
     /// file is there until COMMAND ends. For pipes: 'sh -c "jq . < $1 | mail root" sh {file}'.
-    #[arg(long, value_name = "COMMAND", value_parser = HookCommand::parse)]
-    pub on_oom: Option<HookCommand>,
+    #[arg(long, value_name = "COMMAND", value_parser = OnOom::parse)]
+    pub on_oom: Option<OnOom>,
 }
 
 fn map_entries(text: &str) -> Result<(String, NonZeroU32), String> {

@@ -33,6 +33,28 @@ const AT_MOST: Duration = Duration::from_secs(60);
 /// Interval of checks for the end of a hook.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
+/// What `--on-oom` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnOom {
+    /// A snapshot of PyTorch's memory.
+    Snapshot,
+    /// This command.
+    Run(HookCommand),
+}
+
+impl OnOom {
+    /// The word `snapshot`, or a command.
+    ///
+    /// # Errors
+    /// Returns an error if it is no command.
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "snapshot" => Ok(Self::Snapshot),
+            command => HookCommand::parse(command).map(Self::Run),
+        }
+    }
+}
+
 /// The `--on-oom` command: words in which `{pid}` and `{file}` are replaced. No shell is involved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookCommand {

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::ProcessFilter;
@@ -10,18 +11,22 @@ use super::run::{look_up, symbols};
 use super::sink::Sink;
 use crate::host::host_info::ProcFs;
 use gpuprobe_engine::incidents::{Incident, IncidentOutcome};
+use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::{GpuHolder, GpuUsage, GpuUse};
 use gpuprobe_os::say;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::{View, incidents};
-use gpuprobe_views::{json, text};
+use gpuprobe_views::{export, json, text};
 
 /// How long to wait for a retry: PyTorch frees its cache and tries again, and a program that cannot
 /// continue exits.
 const SETTLES_WITHIN: Duration = Duration::from_millis(500);
 /// How long to wait for symbols.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often a process that uses its allocator is tried.
+const SNAPSHOT_TRIES: u32 = 5;
 
 /// What has been printed of an incident.
 #[derive(Debug)]
@@ -40,12 +45,16 @@ pub(super) struct Incidents {
     open: BTreeMap<u64, Told>,
     /// The hooks of `--on-oom`, if given.
     pub(super) hooks: Option<Hooks>,
+    /// Whether PyTorch's memory is looked for when it happens, and what was found, by number.
+    takes_snapshots: bool,
+    found: BTreeMap<u64, Vec<DeviceBlocks>>,
 }
 
 impl Incidents {
-    pub(super) fn new(hooks: Option<Hooks>) -> Self {
+    pub(super) fn new(hooks: Option<Hooks>, takes_snapshots: bool) -> Self {
         Self {
             hooks,
+            takes_snapshots,
             ..Self::default()
         }
     }
@@ -60,6 +69,15 @@ impl Incidents {
             };
             if let Some(stacks) = &mut sink.stacks {
                 stacks.want(incidents::locations_of(incident).into_iter());
+            }
+            if self.takes_snapshots {
+                // Before the program unwinds, which frees some of it.
+                let pid = incident.pid;
+                let found = (0..SNAPSHOT_TRIES).find_map(|_| {
+                    let mut blocks = sink.host_info.blocks.borrow_mut();
+                    blocks.torch(pid).ok()
+                });
+                self.found.extend(found.map(|found| (id, found)));
             }
             let nvml = sink.host_info.nvml.as_ref();
             if let Some(nvml) = nvml.filter(|_| !incident.asked.at_host) {
@@ -95,6 +113,11 @@ impl Incidents {
                 Told::Nothing(_) => text::incidents::lines(&report).iter().for_each(say),
                 Told::Outcome(_) => say(report.headline()),
             }
+            if let Some(found) = self.found.remove(&id)
+                && outcome != IncidentOutcome::Retried
+            {
+                write_snapshot(id, report.who.pid, &found);
+            }
             if !outcome.is_final() {
                 self.open.insert(id, Told::Outcome(outcome));
             }
@@ -104,6 +127,19 @@ impl Incidents {
                 hooks.run_for(id, report.who.pid, json::incident(&report));
             }
         }
+    }
+}
+
+/// Writes PyTorch's memory at an incident into a new file in the current folder.
+fn write_snapshot(id: u64, pid: u32, found: &[DeviceBlocks]) {
+    let name = format!("gpuprobe-oom-{pid}-{id}.pickle");
+    match export::snapshot_into(found, Path::new(&name)) {
+        Ok(()) => say(format_args!(
+            "PyTorch's memory at incident #{id} is in {name}"
+        )),
+        Err(error) => say(format_args!(
+            "warning: incident #{id}: cannot write {name}: {error:#}"
+        )),
     }
 }
 

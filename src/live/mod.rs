@@ -47,7 +47,7 @@ pub use advanced::AdvancedOptions;
 pub use collector::CollectorSettings;
 pub use filter::ProcessFilter;
 pub use guard::guard_if_asked;
-pub use hook::HookCommand;
+pub use hook::OnOom;
 pub use name::recording_path;
 pub use run::run;
 

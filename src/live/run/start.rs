@@ -17,7 +17,7 @@ use crate::live::announce::Announced;
 use crate::live::collector::Collector;
 use crate::live::discovery::{Tracer, load_settings};
 use crate::live::filter::EventFilter;
-use crate::live::hook::Hooks;
+use crate::live::hook::{Hooks, OnOom};
 use crate::live::incidents::Incidents;
 use crate::live::output::Output;
 use crate::live::samples::Samples;
@@ -51,9 +51,12 @@ impl<'a> Run<'a> {
         let samples = samples.into_iter().chain(of_processes);
         let samples = samples.collect::<Result<_>>()?;
         // Before the capabilities are dropped, which hooks need.
-        let hooks = config.advanced.on_oom.clone();
-        let hooks = hooks.map(|command| Hooks::start(command, config.advanced.as_root));
-        let hooks = hooks.transpose()?;
+        let on_oom = config.advanced.on_oom.clone();
+        let takes_snapshots = on_oom == Some(OnOom::Snapshot);
+        let hooks = match on_oom {
+            Some(OnOom::Run(command)) => Some(Hooks::start(command, config.advanced.as_root)?),
+            _ => None,
+        };
         let (orders, receiver) = mpsc::channel();
         let mut recorder = recorder::open(config, clock)?;
         let is_recording = recorder.is_recording();
@@ -102,7 +105,7 @@ impl<'a> Run<'a> {
                 rings,
                 sink,
                 clock,
-                incidents: Incidents::new(hooks),
+                incidents: Incidents::new(hooks, takes_snapshots),
                 lost: Lost::default(),
                 recorded_frames: RecordedFrames::default(),
                 names_until: None,

@@ -157,6 +157,29 @@ fn check_running(settings: &[(&str, &str)]) {
 }
 
 #[test]
+fn root_a_snapshot_is_taken_when_memory_runs_out() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let setup = started(&[("STANDIN_TORCH_BLOCKS", "4")]);
+    let setup = setup.wrapped(["env", "-C", folder.path().to_str().unwrap()]);
+    let (mut gpuprobe, pid) = setup.args(["--on-oom", "snapshot"]).started();
+    let talk = &mut gpuprobe.talk;
+    talk.play("tmalloc a 1048576 4; tmalloc b 33554432 2; tmalloc d 700 9");
+    let truth = snapshot(talk);
+    talk.say("fail cudaMalloc 2 2");
+    talk.send("tmalloc c 104857600");
+    assert!(talk.hear().starts_with("error out of memory"));
+    let said = gpuprobe.stderr.line_starting("gpuprobe: PyTorch's memory");
+    let name = format!("gpuprobe-oom-{pid}-1.pickle");
+    assert!(said.ends_with(&format!("is in {name}")), "{said}");
+    gpuprobe.talk.play("tfree a; tempty");
+    gpuprobe.talk.done();
+    gpuprobe.final_report();
+    let snapshot = loaded(&folder.path().join(name));
+    let all: Vec<_> = list(&snapshot, "segments").iter().map(found).collect();
+    assert_eq!(all, expected(&truth));
+}
+
+#[test]
 fn root_snapshots_of_running_processes_are_the_allocators_own() {
     check_running(&[]);
     check_running(&[EXPANDABLE]);

@@ -5,7 +5,7 @@ mod pickle;
 mod torch;
 mod tsv;
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -98,6 +98,21 @@ pub fn snapshot(found: &[DeviceBlocks], path: Option<&Path>) -> Result<()> {
     to_output(path, false, |out| {
         Ok(torch::write_found(found, time_us, out)?)
     })
+}
+
+/// The same into a new file.
+///
+/// # Errors
+///
+/// Returns an error if the name is taken, or the file cannot be written.
+pub fn snapshot_into(found: &[DeviceBlocks], path: &Path) -> Result<()> {
+    let (mut file, _) = files::create_new(path)?;
+    let time_us = chrono::Utc::now().timestamp_micros();
+    Ok(torch::write_found(
+        found,
+        time_us,
+        &mut BufWriter::new(&mut file),
+    )?)
 }
 
 /// Calls `write` with the output, which must not be the input.
