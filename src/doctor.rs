@@ -151,7 +151,9 @@ impl Doctor {
     /// Runs the self-test with every kind of attachment.
     fn check_attach_kinds(&mut self) -> bool {
         let mut best = None;
-        for kind in AttachKind::ALL {
+        // Without the right to load them, each kind would say the same.
+        let may_load = privileges::BPF.iter().all(|&right| privileges::has(right));
+        for kind in AttachKind::ALL.into_iter().filter(|_| may_load) {
             let settings = LoadSettings {
                 kind: Some(kind),
                 ..LoadSettings::default()

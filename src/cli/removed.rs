@@ -56,6 +56,12 @@ pub(super) fn explain(mut error: clap::Error) -> clap::Error {
         return error;
     };
     let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    if is_unknown && option.parse::<u32>().is_ok() {
+        let many = format!(
+            "{option} is left over: several processes are PID,PID, as `pgrep -d, NAME` prints them\n"
+        );
+        return clap::Error::raw(error.kind(), many);
+    }
     let mut removed = REMOVED.iter().filter(|_| is_unknown);
     match removed.find(|(removed, _)| removed == option) {
         Some((_, why)) => clap::Error::raw(error.kind(), format!("{option} was removed: {why}\n")),
@@ -100,5 +106,7 @@ mod tests {
         }
         let other = Cli::try_parse_from(["gpuprobe", "--otl"]).unwrap_err();
         assert!(explain(other).to_string().contains("'--otl'"));
+        let left = Cli::try_parse_from(["gpuprobe", "--pid", "1", "2"]).unwrap_err();
+        assert!(explain(left).to_string().contains("PID,PID"));
     }
 }

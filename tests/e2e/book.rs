@@ -10,10 +10,10 @@ use crate::book_commands::{BookCommand, commands};
 use crate::harness::gpuprobe::{BINARY, NOTHING};
 use crate::harness::{Backend, Workload, require_bpf, standin};
 
-/// What is run by other tests: on files, on a terminal, as a server, in a container.
+/// What is run by other tests: on files, on a terminal, as a server, in a container, on PyTorch.
 fn is_run_elsewhere(words: &[String]) -> bool {
     let what = words.first().map_or("", String::as_str);
-    ["top", "serve", "report", "export", "plot"].contains(&what)
+    ["top", "serve", "snapshot", "report", "export", "plot"].contains(&what)
         || words.iter().any(|word| word == "--container")
         || (what == "explain" && words.iter().any(|word| word.ends_with(".sqlite")))
         || what.ends_with(".sqlite")
