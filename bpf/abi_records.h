@@ -108,8 +108,8 @@ struct gp_tensor {
 	__u64 time_ns;
 	__u64 address;
 	__s64 bytes;     /* negative for a free */
-	__u64 allocated; /* bytes allocated on the device after the event */
-	__u64 held;      /* bytes reserved from CUDA */
+	__u64 allocated; /* bytes allocated on the device after the event, or the allocator */
+	__u64 held;      /* bytes reserved from CUDA, or asked for */
 	__u64 stack;     /* as gp_call.stack */
 };
 

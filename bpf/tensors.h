@@ -91,6 +91,8 @@ static __always_inline bool gp_read_block(struct pt_regs *ctx, __u64 cookie,
 	if (cookie & GP_COOKIE_BLOCK)
 		return gp_read_described(ctx, cookie, tensor);
 	tensor->address = fourth;
+	tensor->allocated = first;
+	tensor->held = device;
 	tensor->bytes = GP_SIXTH_ARGUMENT(ctx);
 	if (second == deallocation)
 		tensor->bytes = -tensor->bytes;

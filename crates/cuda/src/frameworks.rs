@@ -154,11 +154,13 @@ const USAGE: Function = Function {
 /// `tsl::BFCAllocator::AddTraceMe(std::string_view what, const void *address, long requested, long
 /// bytes)`: TensorFlow and XLA call it for every chunk that the allocator allocates (`MemoryAllocation`)
 /// or frees (`MemoryDeallocation`), whether or not tracing is active; the string is passed as
-/// length and text. Source: TensorFlow 2.19; the wheels of JAX's plugin from 0.7 to 0.12. Host memory has such
+/// length and text. The allocator is argument 0. Source: TensorFlow 2.19; the wheels of JAX's plugin from 0.7 to 0.12. Host memory has such
 /// allocators, too.
 const CHUNK: Function = Function {
     address: A3,
+    second: A4,
     size: A5,
+    out: A0,
     stream: A1,
     ..hook(Framework::TensorFlow, Op::Tensor, Names(ADD_TRACE_ME, &[]))
 };

@@ -366,8 +366,11 @@ mod tests {
                     (true, false, false)
                 }
                 Op::KernelName => (true, true, false),
-                // An allocator that reports devices reports totals, too.
-                Op::Tensor => (true, has(function.device), has(function.device)),
+                // An allocator that reports devices reports totals, too; another may say which it is.
+                Op::Tensor => {
+                    assert!(has(function.out) || !has(function.device));
+                    (true, has(function.out), has(function.device))
+                }
                 Op::OutOfMemory => (false, has(function.device), has(function.device)),
                 Op::BlockRequest => (false, false, false),
                 Op::Copy | Op::CopyBatch => {

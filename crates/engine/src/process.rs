@@ -461,6 +461,7 @@ impl Process {
             + self.physical.kept()
             + self.pools.kept()
             + self.graphs.kept()
+            + self.tensors.kept()
             + self.tensors.iter().map(of_tensors).sum::<usize>()
     }
 

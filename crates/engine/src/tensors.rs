@@ -32,6 +32,10 @@ pub use fragmentation::{Fragmentation, Pinned};
 const MAX_ALLOCATORS: usize = 64;
 /// A framework with this many events that don't fit, and fewer that do, is dropped.
 const MAX_MISFITS: u64 = 64;
+/// Limit on the chunks of a process whose memory from CUDA is not known yet.
+const MAX_UNPLACED: usize = 1 << 14;
+/// What one of these takes, in the units of [`Process::kept`].
+const TENSOR_UNITS: usize = 2;
 /// In a process with more allocations than this, the one around an address is not searched for.
 const MAX_LOOKED_AT: usize = 1 << 14;
 
@@ -43,6 +47,11 @@ pub struct TensorAllocators {
     /// Memory from CUDA with tensors of allocators that do not report the device: bytes and device,
     /// by address.
     regions: BTreeMap<u64, (u64, u16)>,
+    /// Of a process that began before the tracing, the last event of each allocator that reports neither, by function
+    /// and allocator.
+    last: BTreeMap<(u16, u64), Tensor>,
+    /// Chunks of these outside of all known memory, by address: of the host, or of memory from before the tracing.
+    unplaced: HashMap<u64, Tensor>,
     /// Of frameworks that do not report sums, the number of events that fit what is known of the memory, and of those
     /// that do not.
     fits: BTreeMap<Framework, [u64; 2]>,
@@ -99,6 +108,18 @@ impl TensorAllocators {
         &self.dropped
     }
 
+    /// The last events of the allocators of this function that report neither device nor sums, if there is memory that
+    /// only they know.
+    pub fn last_events(&self, row: u16) -> impl Iterator<Item = &Tensor> {
+        let events = self.last.range((row, 0)..=(row, u64::MAX));
+        events.map(|(_, event)| event)
+    }
+
+    /// Number of entries kept besides those of the allocators.
+    pub(super) fn kept(&self) -> usize {
+        (self.last.len() + self.unplaced.len()) * TENSOR_UNITS
+    }
+
     /// Live blocks of all allocators.
     pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         let allocators = self.allocators.values_mut();
@@ -122,6 +143,15 @@ impl TensorAllocators {
         if self.drops(framework, chunk, process) {
             return true;
         }
+        let allocator = chunk.allocator().filter(|_| !process.from_birth);
+        if let Some(allocator) = allocator {
+            let is_full = self.last.len() >= MAX_ALLOCATORS;
+            match self.last.entry((chunk.row, allocator)) {
+                Entry::Vacant(_) if is_full => {}
+                place => *place.or_insert(*chunk) = *chunk,
+            }
+            self.unplaced.remove(&chunk.address);
+        }
         if chunk.is_free {
             let mut allocators = self.allocators.values_mut();
             let is_its = |a: &&mut Allocator| a.framework() == framework && a.holds(chunk.address);
@@ -134,6 +164,9 @@ impl TensorAllocators {
             return true;
         }
         let Some((address, (bytes, device))) = self.region_of(chunk.address, process) else {
+            if allocator.is_some() && self.unplaced.len() < MAX_UNPLACED {
+                self.unplaced.insert(chunk.address, *chunk);
+            }
             return true;
         };
         let Some(allocator) = self.of(process.pid, device, chunk.row) else {
@@ -142,7 +175,7 @@ impl TensorAllocators {
         if allocator.allocations == 0 {
             allocator.since_start = process.from_birth;
         }
-        if allocator.segments.insert(address) {
+        if allocator.found_at(address).is_none() && allocator.segments.insert(address) {
             allocator.reserved_bytes = allocator.reserved_bytes.saturating_add(bytes);
             let reserved = allocator.reserved_bytes;
             allocator.peak_reserved_bytes = allocator.peak_reserved_bytes.max(reserved);
@@ -294,7 +327,7 @@ impl Process {
     pub(super) fn apply_request(&mut self, request: &TensorRequest) {
         let mut allocators = self.tensors.allocators.values_mut();
         if let Some(allocator) = allocators.find(|a| a.holds(request.address)) {
-            allocator.request(request);
+            allocator.request(request.address, request.bytes);
         }
     }
 }
@@ -387,6 +420,9 @@ impl Allocator {
         old.iter().for_each(|old| self.note_gone(old));
         self.found.handed_out(tensor.address, tensor.bytes);
         self.forget_request(tensor.address);
+        if let Some(bytes) = tensor.requested_bytes() {
+            self.request(tensor.address, bytes);
+        }
         self.note_segment(tensor.address, process);
         [Some(block), old]
     }
@@ -450,16 +486,16 @@ impl Allocator {
         changes.record_tensors(|| self.change([None, None]));
     }
 
-    fn request(&mut self, request: &TensorRequest) {
-        let key = key(AddressSpace::Device, request.address);
+    fn request(&mut self, address: u64, bytes: u64) {
+        let key = key(AddressSpace::Device, address);
         let Some(size_bytes) = self.blocks.live.get(key).map(|block| block.size_bytes) else {
             return;
         };
         // The size was requested once; a program may report it again.
-        self.forget_request(request.address);
-        let asked = request.bytes.min(size_bytes);
+        self.forget_request(address);
+        let asked = bytes.min(size_bytes);
         self.requested.add(asked);
-        self.asked.insert(request.address, asked);
+        self.asked.insert(address, asked);
     }
 
     fn forget_request(&mut self, address: u64) {

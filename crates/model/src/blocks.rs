@@ -34,6 +34,23 @@ pub struct DeviceBlocks {
     pub blocks: Vec<FoundBlock>,
 }
 
+impl DeviceBlocks {
+    /// Adds those of another allocator. The peaks are at least these.
+    pub fn join(&mut self, other: Self) {
+        self.allocated_bytes = self.allocated_bytes.saturating_add(other.allocated_bytes);
+        self.reserved_bytes = self.reserved_bytes.saturating_add(other.reserved_bytes);
+        let peak = self.peak_allocated_bytes.max(other.peak_allocated_bytes);
+        self.peak_allocated_bytes = peak.max(self.allocated_bytes);
+        let peak = self.peak_reserved_bytes.max(other.peak_reserved_bytes);
+        self.peak_reserved_bytes = peak.max(self.reserved_bytes);
+        self.segments.extend(other.segments);
+        self.segments
+            .sort_unstable_by_key(|segment| segment.address);
+        self.blocks.extend(other.blocks);
+        self.blocks.sort_unstable_by_key(|block| block.address);
+    }
+}
+
 /// Memory from CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundSegment {

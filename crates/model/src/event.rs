@@ -272,12 +272,13 @@ pub struct Tensor {
     pub bytes: u64,
     /// The event is a free.
     pub is_free: bool,
-    /// Bytes allocated on the device after the event, as the allocator reports.
+    /// Bytes allocated on the device after the event, as the allocator reports. Without a device, the address of the
+    /// allocator; 0 if it is unknown.
     pub allocated_bytes: u64,
-    /// Bytes reserved from CUDA, as the allocator reports.
+    /// Bytes reserved from CUDA, as the allocator reports. Without a device, the bytes that were asked for; 0 if that is
+    /// unknown.
     pub reserved_bytes: u64,
-    /// Device index as numbered by CUDA in the process; `None` if the allocator does not report it,
-    /// in which case its totals are meaningless too.
+    /// Device index as numbered by CUDA in the process; `None` if the allocator does not report it.
     pub device: Option<u16>,
     /// Stack id within the process; 0 if no stack was taken.
     pub stack: u64,

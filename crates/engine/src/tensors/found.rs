@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::Allocator;
-use crate::allocation::{Allocation, AllocationPlace, NewAllocation};
+use super::{Allocator, TensorAllocators};
+use crate::allocation::{Allocation, AllocationPlace, NewAllocation, key};
 use crate::change::Changes;
 use crate::process::Process;
 use crate::totals::Total;
 use gpuprobe_cuda::{AddressSpace, BEFORE, MemoryKind};
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment, RawBlock};
+use gpuprobe_model::event::Tensor;
 
 /// What an allocator was found to have when it was last looked for.
 #[derive(Debug, Default)]
@@ -56,14 +57,29 @@ impl Process {
     /// applied.
     pub fn news_of(&self, mut found: FoundBlocks) -> Option<FoundBlocks> {
         let allocators = &self.tensors.allocators;
+        let has_sums = has_sums(found.row);
+        if !has_sums {
+            self.place(&mut found.devices);
+        }
+        // Without sums, there must be no event since.
+        let is_since = |event: &&Tensor| !has_sums && event.time_ns >= found.time_ns;
+        let mut since = self.tensors.last_events(found.row).filter(is_since);
+        let has = |event: &Tensor| {
+            let mut devices = found.devices.iter();
+            devices.any(|device| at(&device.segments, event.address).is_some())
+        };
+        if since.any(has) {
+            return None;
+        }
         for device in &mut found.devices {
             if let Some(allocator) = allocators.get(&(found.row, device.device)) {
                 let blocks = device.blocks.iter().filter(|block| !block.is_pending);
                 let sizes: HashMap<u64, u64> = blocks.map(|b| (b.address, b.bytes)).collect();
                 let is_there =
                     |block: &Allocation| sizes.get(&block.address) == Some(&block.size_bytes);
+                let is_sum = allocator.allocated_bytes == device.allocated_bytes;
                 if !allocator.blocks.live.iter().all(is_there)
-                    || allocator.has_events() && allocator.allocated_bytes != device.allocated_bytes
+                    || has_sums && allocator.has_events() && !is_sum
                 {
                     return None;
                 }
@@ -160,6 +176,24 @@ impl Process {
         }
     }
 
+    /// Makes allocators of a device one, and numbers them as CUDA does where it has told of their memory.
+    fn place(&self, devices: &mut Vec<DeviceBlocks>) {
+        for mut device in std::mem::take(devices) {
+            let mut starts = device.segments.iter().map(|segment| segment.address);
+            let seen = starts.find_map(|start| self.live.get(key(AddressSpace::Device, start)));
+            device.device = seen
+                .and_then(|seen| self.device(seen))
+                .unwrap_or(device.device);
+            match devices
+                .iter_mut()
+                .find(|other| other.device == device.device)
+            {
+                Some(other) => other.join(device),
+                None => devices.push(device),
+            }
+        }
+    }
+
     /// Applies what was found. Returns false if a device index is out of range.
     pub(crate) fn apply_found(&mut self, found: &FoundBlocks, changes: &mut Changes) -> bool {
         if self.tensors_cost.is_some() {
@@ -168,13 +202,49 @@ impl Process {
         let mut tensors = std::mem::take(&mut self.tensors);
         let mut is_known = true;
         for device in &found.devices {
+            let seen = tensors.take_unplaced(found.row, device);
             match tensors.of(self.pid, device.device, found.row) {
-                Some(allocator) => allocator.apply_found(device, found.time_ns, self, changes),
+                Some(allocator) => {
+                    for chunk in &seen {
+                        let blocks = allocator.hand_out(chunk, self);
+                        changes.record_tensors(|| allocator.change(blocks));
+                    }
+                    allocator.apply_found(device, found.time_ns, self, changes);
+                }
                 None => is_known = false,
             }
         }
         self.tensors = tensors;
         is_known
+    }
+}
+
+/// Whether the events of this function have their device and its sums.
+fn has_sums(row: u16) -> bool {
+    gpuprobe_cuda::function(row).is_some_and(|function| function.device.is_there())
+}
+
+impl TensorAllocators {
+    /// The memory of an allocator that does not report its device is known from now on; returns the blocks in it that
+    /// were seen to be allocated.
+    fn take_unplaced(&mut self, row: u16, found: &DeviceBlocks) -> Vec<Tensor> {
+        if has_sums(row) {
+            return Vec::new();
+        }
+        let old = self.allocators.get(&(row, found.device));
+        for region in old.iter().flat_map(|allocator| &allocator.found.segments) {
+            self.regions.remove(&region.address);
+        }
+        let regions = found.segments.iter();
+        let regions = regions.map(|region| (region.address, (region.bytes, found.device)));
+        self.regions.extend(regions);
+        let seen = found.blocks.iter().filter_map(|block| {
+            let seen = self.unplaced.remove(&block.address)?;
+            (seen.bytes == block.bytes).then_some(seen)
+        });
+        let mut seen: Vec<_> = seen.collect();
+        seen.sort_unstable_by_key(|chunk| chunk.time_ns);
+        seen
     }
 }
 
@@ -258,11 +328,13 @@ impl Allocator {
 
     /// The found segment at an address.
     pub(super) fn found_at(&self, address: u64) -> Option<&FoundSegment> {
-        let next = self
-            .found
-            .segments
-            .partition_point(|segment| segment.address <= address);
-        let segment = self.found.segments.get(next.checked_sub(1)?)?;
-        (address - segment.address < segment.bytes).then_some(segment)
+        at(&self.found.segments, address)
     }
+}
+
+/// The segment at an address.
+fn at(segments: &[FoundSegment], address: u64) -> Option<&FoundSegment> {
+    let next = segments.partition_point(|segment| segment.address <= address);
+    let segment = segments.get(next.checked_sub(1)?)?;
+    (address - segment.address < segment.bytes).then_some(segment)
 }

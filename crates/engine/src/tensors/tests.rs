@@ -3,6 +3,7 @@
 mod chunks;
 mod ended;
 mod found;
+mod found_chunks;
 mod fragmentation;
 
 use std::collections::BTreeMap;

@@ -122,9 +122,9 @@ pub struct RawTensor {
     pub address: u64,
     /// negative for a free
     pub bytes: i64,
-    /// bytes allocated on the device after the event
+    /// bytes allocated on the device after the event, or the allocator
     pub allocated: u64,
-    /// bytes reserved from CUDA
+    /// bytes reserved from CUDA, or asked for
     pub held: u64,
     /// as gp_call.stack
     pub stack: u64,

@@ -78,6 +78,16 @@ impl Tensor {
             stack: raw.stack,
         })
     }
+
+    /// Address of the allocator, if the event has that and no sums.
+    pub fn allocator(&self) -> Option<u64> {
+        (self.device.is_none() && self.allocated_bytes > 0).then_some(self.allocated_bytes)
+    }
+
+    /// Bytes that were asked for, if the event has these.
+    pub fn requested_bytes(&self) -> Option<u64> {
+        (self.device.is_none() && self.reserved_bytes > 0).then_some(self.reserved_bytes)
+    }
 }
 
 impl From<&RawTensor> for OutOfMemory {

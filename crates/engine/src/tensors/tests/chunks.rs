@@ -7,7 +7,7 @@ use super::{PID, Program, row};
 use crate::tensors::{Allocator, MAX_LOOKED_AT};
 
 impl Program {
-    fn chunk(&mut self, address: u64, bytes: u64, is_free: bool) {
+    pub(super) fn chunk(&mut self, address: u64, bytes: u64, is_free: bool) {
         self.chunk_of("BFCAllocator", address, bytes, is_free);
     }
 
@@ -30,7 +30,7 @@ impl Program {
 }
 
 /// Allocated and reserved bytes, and the peaks of both.
-fn sums(allocator: &Allocator) -> [u64; 4] {
+pub(super) fn sums(allocator: &Allocator) -> [u64; 4] {
     [
         allocator.allocated_bytes,
         allocator.reserved_bytes,
