@@ -21,14 +21,14 @@ use gpuprobe_engine::{HostInfo, State};
 use gpuprobe_model::abi::PROCESS_PID_SHIFT;
 use gpuprobe_model::blocks::{FoundBlocks, RawBlock};
 use gpuprobe_model::clock::{self, WallClock};
-use gpuprobe_model::event::{Event, Task};
+use gpuprobe_model::event::{Event, Task, Tensor};
 use gpuprobe_model::stack::{KnownFrames, Location, NoSymbols, Symbolize};
 use gpuprobe_model::{Lost, Untraced};
 use gpuprobe_os::progress::Pass;
 use gpuprobe_recording::frames::RecordedFrames;
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::profile::{self, Profile, ProfileScope, Weight};
-use gpuprobe_stacks::blocks::Unread;
+use gpuprobe_stacks::blocks::{self, Unread};
 
 /// Interval of reads of the launch counts to free the entries of ended processes.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
@@ -91,32 +91,38 @@ impl Reading<'_> {
         self.find_blocks()
     }
 
-    /// Looks for the blocks of PyTorch in the memory of processes: those from before the tracing, and what PyTorch does not
-    /// tell with its events.
+    /// Looks for the blocks of frameworks in the memory of processes: those from before the tracing, and what PyTorch does
+    /// not tell with its events.
     fn find_blocks(&mut self) -> Result<()> {
         let config = self.config;
-        let row = gpuprobe_cuda::row_of_blocks(Framework::PyTorch);
-        let Some(row) = row.filter(|_| config.modes.memleak && config.tensors != TensorMode::Off)
-        else {
+        if !config.modes.memleak || config.tensors == TensorMode::Off {
             return Ok(());
-        };
+        }
         let ledger = &self.sink.state.ledger;
-        let known = ledger.live_processes().filter(|process| {
-            let mut allocators = process.tensors.iter();
-            allocators.any(|one| one.framework() == Some(Framework::PyTorch))
-        });
-        let known: Vec<u32> = known.map(|process| process.pid).collect();
-        let idle = self.tracer.cuda_users();
-        let idle: Vec<u32> = idle
-            .filter(|pid| ledger.process_of(*pid).is_none())
-            .collect();
+        let mut wanted = Vec::new();
+        for framework in blocks::FRAMEWORKS {
+            let Some(row) = gpuprobe_cuda::row_of_blocks(framework) else {
+                continue;
+            };
+            let known = ledger.live_processes().filter(|process| match framework {
+                Framework::PyTorch => process.tensors.iter().any(|one| one.row == row),
+                _ => process.tensors.last_events(row).next().is_some(),
+            });
+            wanted.extend(known.map(|process| (process.pid, framework, row)));
+            let idle = self.tracer.cuda_users();
+            let idle = idle
+                .filter(|pid| framework == Framework::PyTorch && ledger.process_of(*pid).is_none());
+            wanted.extend(idle.map(|pid| (pid, framework, row)));
+        }
         let until = Instant::now() + BLOCKS_WITHIN;
-        for pid in known.into_iter().chain(idle) {
+        for (pid, framework, row) in wanted {
             let mut is_done = false;
             for _ in 0..BLOCKS_TRIES {
-                is_done = is_done || Instant::now() > until || self.find_blocks_of(pid, row)?;
+                is_done = is_done
+                    || Instant::now() > until
+                    || self.find_blocks_of(pid, framework, row)?;
             }
-            if !is_done {
+            if !is_done && framework == Framework::PyTorch {
                 self.find_busy_blocks_of(pid, row)?;
             }
         }
@@ -156,19 +162,32 @@ impl Reading<'_> {
     }
 
     /// Returns whether it need not be tried again.
-    fn find_blocks_of(&mut self, pid: u32, row: u16) -> Result<bool> {
-        let found = self.sink.host_info.blocks.borrow_mut().torch(pid);
+    fn find_blocks_of(&mut self, pid: u32, framework: Framework, row: u16) -> Result<bool> {
+        let process = self.sink.state.ledger.process_of(pid);
+        let events = process
+            .into_iter()
+            .flat_map(|process| process.tensors.last_events(row));
+        let events: Vec<Tensor> = events.copied().collect();
+        let time_ns = clock::monotonic_ns();
+        let found = self
+            .sink
+            .host_info
+            .blocks
+            .borrow_mut()
+            .read(pid, framework, &events);
         let devices = match found {
             Ok(devices) => devices,
             Err(error) => {
-                tracing::debug!("blocks of process {pid}: {error}");
+                tracing::debug!("blocks of {} in process {pid}: {error}", framework.name());
                 return Ok(matches!(error, Unread::Empty | Unread::Unreadable));
             }
         };
-        let time_ns = clock::monotonic_ns();
         // What the program has done until then.
         self.rings.flush()?;
         self.read_until(Some(Instant::now() + READ_FOR), true)?;
+        if self.rings.is_behind() {
+            return Ok(false);
+        }
         if self.sink.state.ledger.process_of(pid).is_none() {
             let Ok(task) = process::task_of(pid) else {
                 return Ok(true);

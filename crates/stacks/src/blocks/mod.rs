@@ -3,6 +3,7 @@
 //! Nothing is known beforehand about where a field lies: it is found from what must hold, and the blocks are taken only
 //! if their sums are those that the allocator keeps itself, before and after they were read.
 
+mod bfc;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
@@ -14,8 +15,18 @@ use crate::helper::{
     FileReader, MAX_RANGES_BYTES, OpenFile, ProcessMemory, ProcessReader, Request,
 };
 use crate::module;
+use gpuprobe_cuda::Framework;
 use gpuprobe_model::blocks::{DeviceBlocks, RawBlock};
+use gpuprobe_model::event::Tensor;
 use gpuprobe_os::proc::Mappings;
+
+/// Frameworks that have blocks which can be read.
+pub const FRAMEWORKS: [Framework; 3] = [Framework::PyTorch, Framework::TensorFlow, Framework::Xla];
+
+/// Words that are read as one.
+const PAGE_WORDS: usize = 512;
+
+type Read<T> = Result<T, Unread>;
 
 /// Reads blocks of processes.
 #[derive(Debug)]
@@ -37,13 +48,35 @@ impl BlockReader {
         }
     }
 
-    /// The blocks of PyTorch in process `pid`.
+    /// The blocks of a framework in process `pid`, whose allocators have sent these events last, if they are objects that
+    /// only their events lead to. There may be several of a device.
     ///
     /// # Errors
     /// Says why there are none.
-    pub fn torch(&mut self, pid: u32) -> Result<Vec<DeviceBlocks>, Unread> {
-        let root = self.root(pid)?;
-        torch::read(&self.processes.memory(pid), root)
+    pub fn read(
+        &mut self,
+        pid: u32,
+        framework: Framework,
+        events: &[Tensor],
+    ) -> Result<Vec<DeviceBlocks>, Unread> {
+        let memory = self.processes.memory(pid);
+        if framework == Framework::PyTorch {
+            return torch::read(&memory, self.root(pid)?);
+        }
+        let mut failed = Unread::Empty;
+        let mut found = Vec::new();
+        for event in events {
+            match bfc::read(&memory, event) {
+                Ok(device) => found.extend(device),
+                Err(Unread::Changed) => return Err(Unread::Changed),
+                Err(error) => failed = error,
+            }
+        }
+        if found.is_empty() {
+            Err(failed)
+        } else {
+            Ok(found)
+        }
     }
 
     /// The allocated blocks of PyTorch in process `pid`, which may change meanwhile.
@@ -149,4 +182,30 @@ impl Words for ProcessMemory {
         }
         Some(all)
     }
+}
+
+/// Words at one address: fewer at the end of a mapping.
+fn one(memory: &impl Words, at: u64, words: usize) -> Read<Vec<u64>> {
+    let read = memory.read(&[(at, words)]).ok_or(Unread::Unreadable)?;
+    Ok(read.into_iter().next().unwrap_or_default())
+}
+
+/// Words at one address, up to the end of the mapping.
+fn region(memory: &impl Words, at: u64, words: usize) -> Read<Vec<u64>> {
+    Ok(regions_of(memory, &[at], words)?.pop().unwrap_or_default())
+}
+
+fn regions_of(memory: &impl Words, bases: &[u64], words: usize) -> Read<Vec<Vec<u64>>> {
+    let pages = |base: u64| {
+        (0..words / PAGE_WORDS).map(move |page| {
+            (
+                base.wrapping_add((page * PAGE_WORDS * 8) as u64),
+                PAGE_WORDS,
+            )
+        })
+    };
+    let wanted: Vec<_> = bases.iter().flat_map(|&base| pages(base)).collect();
+    let found = memory.read(&wanted).ok_or(Unread::Unreadable)?;
+    let regions = found.chunks(words / PAGE_WORDS);
+    Ok(regions.map(<[Vec<u64>]>::concat).collect())
 }

@@ -1,3 +1,5 @@
+mod bfc;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -86,6 +88,17 @@ impl Heap {
             &[0x4000, 0, root, ends[0], ends[1], values.len() as u64],
         );
         nodes
+    }
+}
+
+/// Numbers that are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = next.wrapping_add(1);
+        (self.0 >> 33) as usize % limit
     }
 }
 
@@ -278,18 +291,13 @@ fn scene(fields: Fields) -> Scene {
 
 #[test]
 fn blocks_are_found_wherever_their_fields_are() {
-    let mut state = 7_u64;
+    let mut random = Random(7);
     for round in 0..50 {
         let mut fields = AS_OF_2_11;
         if round > 0 {
             // Any seven places.
             let mut places: Vec<usize> = (1..32).collect();
-            fields = fields.map(|_| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                places.remove((state >> 33) as usize % places.len())
-            });
+            fields = fields.map(|_| places.remove(random.below(places.len())));
         }
         let scene = scene(fields);
         let found = torch::read(&scene.heap, scene.root).unwrap();

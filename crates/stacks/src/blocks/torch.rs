@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{Unread, Words};
+use super::{Read, Unread, Words, one, region, regions_of};
 use gpuprobe_model::blocks::RawBlock;
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundSegment};
 
@@ -19,7 +19,6 @@ const ROOT_WORDS: usize = 4096;
 const DEVICE_WORDS: usize = 2048;
 const POOL_WORDS: usize = 64;
 const BLOCK_WORDS: usize = 32;
-const PAGE_WORDS: usize = 512;
 /// Blocks from which the layout is found, devices, blocks, and nodes of a tree, at most.
 const SAMPLE: usize = 64;
 const MAX_DEVICES: usize = 64;
@@ -28,8 +27,6 @@ const MAX_BLOCKS: usize = 1 << 18;
 const MAX_BLOCK: u64 = 1 << 44;
 /// Largest distance between a pool and its second tree, bytes.
 const TREES_WITHIN: u64 = 128;
-
-type Read<T> = Result<T, Unread>;
 
 /// Blocks by device, if the allocator did not change meanwhile and its counters agree. `root` is the address of
 /// [`ROOT`].
@@ -609,17 +606,6 @@ fn device_allocators(memory: &impl Words, words: &[u64], pools: &HashSet<u64>) -
     best.ok_or(Unread::Unlike("allocators of devices"))
 }
 
-/// Words at one address: fewer at the end of a mapping.
-fn one(memory: &impl Words, at: u64, words: usize) -> Read<Vec<u64>> {
-    let read = memory.read(&[(at, words)]).ok_or(Unread::Unreadable)?;
-    Ok(read.into_iter().next().unwrap_or_default())
-}
-
-/// Words at one address, up to the end of the mapping.
-fn region(memory: &impl Words, at: u64, words: usize) -> Read<Vec<u64>> {
-    Ok(regions_of(memory, &[at], words)?.pop().unwrap_or_default())
-}
-
 /// Words of the allocators of devices; one may lie right behind another.
 fn regions(memory: &impl Words, bases: &[u64]) -> Read<Vec<Vec<u64>>> {
     let mut all = regions_of(memory, bases, DEVICE_WORDS)?;
@@ -628,19 +614,4 @@ fn regions(memory: &impl Words, bases: &[u64]) -> Read<Vec<Vec<u64>>> {
         words.truncate(next.map_or(DEVICE_WORDS, |next| ((next - base) / 8) as usize));
     }
     Ok(all)
-}
-
-fn regions_of(memory: &impl Words, bases: &[u64], words: usize) -> Read<Vec<Vec<u64>>> {
-    let pages = |base: u64| {
-        (0..words / PAGE_WORDS).map(move |page| {
-            (
-                base.wrapping_add((page * PAGE_WORDS * 8) as u64),
-                PAGE_WORDS,
-            )
-        })
-    };
-    let wanted: Vec<_> = bases.iter().flat_map(|&base| pages(base)).collect();
-    let found = memory.read(&wanted).ok_or(Unread::Unreadable)?;
-    let regions = found.chunks(words / PAGE_WORDS);
-    Ok(regions.map(<[Vec<u64>]>::concat).collect())
 }
