@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bfc.h"
 #include "cudart_abi.h"
 #include "tensorflow.h"
 #include "torch.h"
@@ -201,6 +202,7 @@ static bool run_tregion(const struct args *args, struct reply *reply)
 {
     void *address = NULL;
     int error = cudaMalloc(&address, args->number[0]);
+    bfc_add_region((uintptr_t)address, args->number[0]);
     reply_add(reply, "%p", address);
     return !error;
 }
@@ -218,9 +220,13 @@ static void *loaded(const char *library, const char *symbol, struct reply *reply
 static bool add_chunk(add_trace_me_fn *add_trace_me, const struct args *args)
 {
     const char *name = args->text[0];
+    uintptr_t address = args->number[1];
     long bytes = (long)args->number[2];
+    bool is_allocation = !strcmp(name, "MemoryAllocation");
+    bool is_chunk = is_allocation || !strcmp(name, "MemoryDeallocation");
+    void *allocator = is_chunk ? bfc_note(is_allocation, address, bytes) : NULL;
     if (add_trace_me)
-        add_trace_me(NULL, strlen(name), name, (void *)args->number[1], bytes, bytes);
+        add_trace_me(allocator, strlen(name), name, (void *)address, bytes - 1, bytes);
     return add_trace_me;
 }
 
@@ -238,6 +244,14 @@ static struct standin_xla xla(struct reply *reply)
 CALL_SITE static bool run_xchunk(const struct args *args, struct reply *reply)
 {
     return add_chunk(xla(reply).add_trace_me, args);
+}
+
+static bool run_xsums(const struct args *args, struct reply *reply)
+{
+    (void)args;
+    struct bfc_sums sums = bfc_sums();
+    reply_add(reply, "%lu %lu %lu", sums.in_use, sums.peak, sums.reserved);
+    return true;
 }
 
 CALL_SITE static bool run_xgiveup(const struct args *args, struct reply *reply)
@@ -345,6 +359,7 @@ const struct command more_commands[] = {
     { "tregion SIZE", NEEDS_API, run_tregion },
     { "tchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_tchunk },
     { "xchunk <MemoryAllocation|MemoryDeallocation> ADDRESS SIZE", NEEDS_API, run_xchunk },
+    { "xsums", NEEDS_API, run_xsums },
     { "xgiveup SIZE", NEEDS_API, run_xgiveup },
     { "rallocate ADDRESS SIZE", NEEDS_API, run_rallocate },
     { "rfree ADDRESS SIZE", NEEDS_API, run_rfree },

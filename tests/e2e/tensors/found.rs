@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::truth::{Device, snapshot};
-use super::{EXPANDABLE, assert_pytorch, pytorch, running, settled};
+use super::{EXPANDABLE, assert_pytorch, pytorch, running, settled, settled_of};
 use crate::harness::gpuprobe::output_of;
 use crate::harness::report::{list, number};
 use crate::harness::{Setup, Workload};
@@ -127,4 +127,95 @@ fn root_blocks_of_a_busy_program_are_right_or_not_said() {
     }
     let report = settled(&gpuprobe, pid, &[expected]);
     assert!(number(&pytorch(&report, pid)[0], "before_bytes") >= old);
+}
+
+#[test]
+fn root_chunks_from_before_attach_are_found() {
+    for (framework, command, seed) in [("xla", "xchunk", "4"), ("tensorflow", "tchunk", "9")] {
+        chunks_after_late_attach(framework, command, seed);
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn chunks_after_late_attach(framework: &str, command: &str, seed: &str) {
+    let mut workload = running(&[("STANDIN_BFC", seed)]);
+    let [first, second] = [16 * MIB, 200 * MIB].map(|bytes| {
+        let reply = workload.say(&format!("tregion {bytes}"));
+        u64::from_str_radix(reply.trim_start_matches("0x"), 16).unwrap()
+    });
+    let chunk = |workload: &mut Workload, is_free: bool, address: u64, bytes: u64| {
+        let name = ["MemoryAllocation", "MemoryDeallocation"][usize::from(is_free)];
+        workload.say(&format!("{command} {name} {address} {bytes}"));
+    };
+    let now = |workload: &mut Workload, before: u64, [tensors, allocations, frees]: [u64; 3]| {
+        let sums = workload.say("xsums");
+        let sums: Vec<u64> = sums.split(' ').map(|sum| sum.parse().unwrap()).collect();
+        json!({
+            "device": 0,
+            "allocated_bytes": sums[0],
+            "peak_allocated_bytes": sums[1],
+            "reserved_bytes": sums[2],
+            "requested_bytes": sums[0] - tensors,
+            "tensors": tensors,
+            "before_bytes": before,
+            "segments": 2,
+            "segment_bytes": sums[2],
+            "outside_bytes": 0,
+            "alloc_calls": allocations,
+            "free_calls": frees,
+            "unknown_frees": 0,
+            "since_start": false,
+        })
+    };
+    for n in 0..5 {
+        chunk(&mut workload, false, first + n * MIB, MIB);
+    }
+    chunk(&mut workload, false, second, 150 * MIB);
+    chunk(&mut workload, true, second, 150 * MIB);
+    chunk(&mut workload, true, first + 2 * MIB, MIB);
+    chunk(&mut workload, false, 0x1000, 7 * MIB);
+    let pid = workload.pid;
+    let folder = tempfile::TempDir::new().unwrap();
+    let recording = folder.path().join("run.sqlite");
+    let recording = recording.to_str().unwrap();
+    let mut gpuprobe = Setup::pid(pid)
+        .interval("100ms")
+        .args(["--record", recording])
+        .start();
+
+    // Not the allocator's.
+    workload.say("alloc 4096");
+    // The first events lead to the allocators, and have their line.
+    chunk(&mut workload, false, second + MIB, 3 * MIB);
+    chunk(&mut workload, false, 0x100_0000, MIB);
+    let expected = now(&mut workload, 4 * MIB, [5, 1, 0]);
+    settled_of(&gpuprobe, pid, framework, &[expected]);
+    chunk(&mut workload, false, first + 2 * MIB, MIB / 2);
+    chunk(&mut workload, true, first, MIB);
+    chunk(&mut workload, true, 0x1000, 7 * MIB);
+    let expected = [now(&mut workload, 3 * MIB, [5, 2, 1])];
+    let report = settled_of(&gpuprobe, pid, framework, &expected);
+    let found = &list(report.process(pid), framework)[0];
+    let lines = list(found, "sites").iter().map(|site| {
+        let mut stack = site["stack"].as_array().into_iter().flatten();
+        let is_line = stack.any(|frame| frame["function"] == format!("run_{command}"));
+        (number(site, "live_bytes"), is_line)
+    });
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [(3 * MIB, false), (3 * MIB + MIB / 2, true)],
+        "{found:#}"
+    );
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost_of([pid]);
+
+    let played = output_of(&["report", recording, "--format", "json"]);
+    let played: Value = serde_json::from_str(&played).unwrap();
+    let played = &list(&played["memleak"], "processes")[0][framework][0];
+    for (key, value) in expected[0].as_object().unwrap() {
+        assert_eq!(&played[key], value, "{key}");
+    }
 }

@@ -50,11 +50,11 @@ pub(crate) fn pytorch(report: &Report, pid: u32) -> &[Value] {
 }
 
 /// Differences between a report and the expected figures of each device.
-fn differences(report: &Report, pid: u32, expected: &[Value]) -> Vec<String> {
+fn differences(report: &Report, pid: u32, framework: &str, expected: &[Value]) -> Vec<String> {
     let found = report.entries(pid);
     let found = found
         .first()
-        .and_then(|process| process["pytorch"].as_array());
+        .and_then(|process| process[framework].as_array());
     let found = found.map_or(&[][..], Vec::as_slice);
     if found.len() != expected.len() {
         return vec![format!("{} devices, not {}", found.len(), expected.len())];
@@ -75,17 +75,22 @@ fn differences(report: &Report, pid: u32, expected: &[Value]) -> Vec<String> {
 }
 
 pub(crate) fn assert_pytorch(report: &Report, pid: u32, expected: &[Value]) {
-    let wrong = differences(report, pid, expected);
+    let wrong = differences(report, pid, "pytorch", expected);
     assert!(wrong.is_empty(), "{wrong:#?}");
     report.assert_nothing_lost_of([pid]);
 }
 
 /// Waits for a report with the expected figures; the program is idle.
 pub(crate) fn settled(gpuprobe: &Gpuprobe, pid: u32, expected: &[Value]) -> Report {
+    settled_of(gpuprobe, pid, "pytorch", expected)
+}
+
+/// The same of another framework.
+fn settled_of(gpuprobe: &Gpuprobe, pid: u32, framework: &str, expected: &[Value]) -> Report {
     let end = Instant::now() + DEADLINE / 4;
     loop {
         let report = gpuprobe.next_report();
-        let wrong = differences(&report, pid, expected);
+        let wrong = differences(&report, pid, framework, expected);
         if wrong.is_empty() {
             return report;
         }
