@@ -10,6 +10,7 @@ use super::hook::Hooks;
 use super::run::{look_up, symbols};
 use super::sink::Sink;
 use crate::host::host_info::ProcFs;
+use gpuprobe_cuda::Framework;
 use gpuprobe_engine::incidents::{Incident, IncidentOutcome};
 use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_model::clock::WallClock;
@@ -75,7 +76,7 @@ impl Incidents {
                 let pid = incident.pid;
                 let found = (0..SNAPSHOT_TRIES).find_map(|_| {
                     let mut blocks = sink.host_info.blocks.borrow_mut();
-                    blocks.torch(pid).ok()
+                    blocks.read(pid, Framework::PyTorch, &[]).ok()
                 });
                 self.found.extend(found.map(|found| (id, found)));
             }

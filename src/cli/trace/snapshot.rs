@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::host::process::ProcessHandle;
+use gpuprobe_cuda::Framework;
 use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_model::text::size;
 use gpuprobe_os::{files, say};
@@ -63,7 +64,7 @@ fn blocks_of(pid: u32) -> Result<Vec<DeviceBlocks>> {
     let mut reader = BlockReader::new(files, ProcessReader::new(HelperHost::Process));
     let until = Instant::now() + TRIED_FOR;
     loop {
-        match reader.torch(pid) {
+        match reader.read(pid, Framework::PyTorch, &[]) {
             Ok(found) => return Ok(found),
             Err(Unread::Empty) => {
                 bail!(
