@@ -58,6 +58,17 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The same, or no time at all: 0.
+///
+/// # Errors
+/// It is no such time.
+pub fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
+    match parse_moment(text)? {
+        Duration::ZERO => Ok(Duration::ZERO),
+        _ => parse_duration(text),
+    }
+}
+
 /// A time from the beginning of something, which may be 0, in `ns` and `us`, too.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use super::super::progress;
 use crate::live::{AdvancedOptions, ProcessFilter, Target, TensorMode, TraceConfig};
 use crate::probe::StackMode;
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
-use gpuprobe_model::typed::parse_duration;
+use gpuprobe_model::typed::parse_duration_or_zero;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Targets")]
@@ -47,7 +47,7 @@ pub(in crate::cli) struct TargetArgs {
     kind: Vec<MemoryKind>,
 
     /// Stop tracing after this time: 30s, 5m.
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration_or_zero)]
     pub(in crate::cli) duration: Option<Duration>,
 
     /// How call stacks are taken [default: auto for --memleak and --bandwidth-util, else off].

@@ -35,6 +35,18 @@ fn found_after_late_attach(seed: &str, settings: &[(&str, &str)]) {
     let calls = [before[0].mallocs, before[0].frees];
     let allocated = before[0].allocated;
     let pid = workload.pid;
+    let now_only = [
+        "--pid",
+        &pid.to_string(),
+        "--duration",
+        "0s",
+        "--format",
+        "json",
+    ];
+    let only: Value = serde_json::from_str(&output_of(&now_only)).unwrap();
+    let process = &list(&only["memleak"], "processes")[0];
+    assert_eq!(process["pytorch"][0]["before_bytes"], allocated);
+
     let folder = tempfile::TempDir::new().unwrap();
     let recording = folder.path().join("run.sqlite");
     let recording = recording.to_str().unwrap();
