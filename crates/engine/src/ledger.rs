@@ -157,12 +157,9 @@ impl Ledger {
             Event::Checkpoint(task) => self.move_memory(task, Process::checkpoint),
             Event::Restore(task) => self.move_memory(task, Process::restore),
             Event::Tensor(tensor) => {
-                let mut changes = mem::take(&mut self.changes);
-                let is_known = self.keep(tensor.pid, |process| {
-                    process.apply_tensor(tensor, &mut changes)
+                self.keep_tensors(tensor.pid, |process, changes| {
+                    process.apply_tensor(tensor, changes)
                 });
-                self.changes = changes;
-                self.limits.left_out.tensors += u64::from(!is_known);
                 if !tensor.is_free && self.incidents.is_open(tensor.pid) {
                     let who = (tensor.pid, tensor.tid);
                     self.incidents.given(who, None, tensor.time_ns);
@@ -173,12 +170,9 @@ impl Ledger {
                 self.incidents.gave_up(oom, &self.processes);
             }
             Event::Blocks(found) => {
-                let mut changes = mem::take(&mut self.changes);
-                let is_known = self.keep(found.pid, |process| {
-                    process.apply_found(found, &mut changes)
+                self.keep_tensors(found.pid, |process, changes| {
+                    process.apply_found(found, changes)
                 });
-                self.changes = changes;
-                self.limits.left_out.tensors += u64::from(!is_known);
             }
             Event::Request(request) => {
                 self.keep(request.pid, |process| process.apply_request(request));
@@ -340,6 +334,14 @@ impl Ledger {
     pub(super) fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
         let process = self.processes.enter(pid);
         self.limits.within(process, self.is_of_file, change)
+    }
+
+    /// Applies `change` to the tensors of the process `pid`; it returns false if it drops something.
+    fn keep_tensors(&mut self, pid: u32, change: impl FnOnce(&mut Process, &mut Changes) -> bool) {
+        let mut changes = mem::take(&mut self.changes);
+        let is_known = self.keep(pid, |process| change(process, &mut changes));
+        self.changes = changes;
+        self.limits.left_out.tensors += u64::from(!is_known);
     }
 
     /// Notes that the current live memory is the peak.

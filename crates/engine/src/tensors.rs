@@ -403,19 +403,8 @@ impl Allocator {
         }
         self.reach(tensor, process);
         learn(&mut self.blocks.sites, &process.sites, tensor.stack);
-        let block = Allocation::new(&NewAllocation {
-            address: tensor.address,
-            size_bytes: tensor.bytes,
-            end_ns: tensor.time_ns,
-            // The thread is not reported.
-            tid: process.pid,
-            row: tensor.row,
-            site: self.blocks.sites.site(tensor.stack, tensor.row),
-            kind: MemoryKind::Tensor,
-            space: AddressSpace::Device,
-            place: AllocationPlace::Device(self.device),
-            slot: 0,
-        });
+        let block = (tensor.address, tensor.bytes);
+        let block = self.new_block(block, tensor.time_ns, tensor.row, tensor.stack);
         let old = self.blocks.add(block);
         old.iter().for_each(|old| self.note_gone(old));
         self.found.handed_out(tensor.address, tensor.bytes);
@@ -425,6 +414,29 @@ impl Allocator {
         }
         self.note_segment(tensor.address, process);
         [Some(block), old]
+    }
+
+    /// A block at this address, of so many bytes, from this function and call stack.
+    fn new_block(
+        &mut self,
+        (address, size_bytes): (u64, u64),
+        end_ns: u64,
+        row: u16,
+        stack: u64,
+    ) -> Allocation {
+        Allocation::new(&NewAllocation {
+            address,
+            size_bytes,
+            end_ns,
+            // The thread is not reported.
+            tid: self.blocks.pid,
+            row,
+            site: self.blocks.sites.site(stack, row),
+            kind: MemoryKind::Tensor,
+            space: AddressSpace::Device,
+            place: AllocationPlace::Device(self.device),
+            slot: 0,
+        })
     }
 
     /// Sums up the blocks seen, for an allocator that does not report its sums.

@@ -2,6 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Largest request that PyTorch serves from small segments of [`SMALL_SEGMENT`] bytes; a larger one takes a large segment.
+/// `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
+pub const SMALL_REQUEST: u64 = 1 << 20;
+/// See [`SMALL_REQUEST`].
+pub const SMALL_SEGMENT: u64 = 2 << 20;
+/// Pieces that expandable segments of large requests are mapped in: `kLargeBuffer`.
+pub const LARGE_PIECE: u64 = 20 << 20;
+
 /// The allocators of a framework in a process, by device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundBlocks {

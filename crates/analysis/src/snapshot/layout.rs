@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use rangemap::RangeSet;
 
-use gpuprobe_model::blocks::{FoundBlock, FoundSegment};
+use gpuprobe_model::blocks::{FoundBlock, FoundSegment, LARGE_PIECE, SMALL_REQUEST, SMALL_SEGMENT};
 
 use super::{Category, SnapshotBlock, SnapshotSegment, StackId, TraceEvent};
 
@@ -28,14 +28,6 @@ const END: u64 = 1 << 53;
 const STREAM_UNKNOWN: i64 = -1;
 /// Stream of other libraries' memory: none.
 const NO_STREAM: i64 = -2;
-
-/// Size of PyTorch's segments for small blocks; those for large blocks are larger. `kSmallBuffer`
-/// of `CUDACachingAllocator.cpp`.
-const SMALL_SEGMENT: u64 = 2 << 20;
-/// Pieces of expandable segments for large blocks: `kLargeBuffer`.
-const LARGE_PIECE: u64 = 20 << 20;
-/// The largest request that goes to a small segment: `kSmallSize`.
-const SMALL_REQUEST: u64 = 1 << 20;
 
 /// What a piece of memory is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use hashbrown::{HashMap, HashSet};
 
 use super::{Allocator, TensorAllocators};
-use crate::allocation::{Allocation, AllocationPlace, NewAllocation, key};
+use crate::allocation::{Allocation, key};
 use crate::change::Changes;
 use crate::process::Process;
 use crate::totals::Total;
-use gpuprobe_cuda::{AddressSpace, BEFORE, MemoryKind};
+use gpuprobe_cuda::{AddressSpace, BEFORE};
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment, RawBlock};
 use gpuprobe_model::event::Tensor;
 
@@ -283,18 +283,7 @@ impl Allocator {
             if process.is_full || self.holds(block.address) {
                 continue;
             }
-            let allocation = Allocation::new(&NewAllocation {
-                address: block.address,
-                size_bytes: block.bytes,
-                end_ns: time_ns,
-                tid: process.pid,
-                row: BEFORE,
-                site: self.blocks.sites.site(0, BEFORE),
-                kind: MemoryKind::Tensor,
-                space: AddressSpace::Device,
-                place: AllocationPlace::Device(self.device),
-                slot: 0,
-            });
+            let allocation = self.new_block((block.address, block.bytes), time_ns, BEFORE, 0);
             self.blocks.add(allocation);
             self.found.before.add(block.bytes);
             if block.requested_bytes > 0 {

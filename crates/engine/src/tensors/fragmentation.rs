@@ -12,14 +12,8 @@ use crate::allocation::key;
 use crate::process::Process;
 use crate::totals::Total;
 use gpuprobe_cuda::{AddressSpace, Framework, MemoryKind};
-use gpuprobe_model::blocks::FoundSegment;
+use gpuprobe_model::blocks::{FoundSegment, LARGE_PIECE, SMALL_REQUEST, SMALL_SEGMENT};
 
-/// Largest request that PyTorch serves from small segments of [`SMALL_SEGMENT`] bytes; a larger one
-/// takes a large segment. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
-const SMALL_REQUEST: u64 = 1 << 20;
-const SMALL_SEGMENT: u64 = 2 << 20;
-/// Pieces that expandable segments of large requests are mapped in: `kLargeBuffer`.
-const LARGE_PIECE: u64 = 20 << 20;
 /// Pieces of a segment that are told apart.
 const MAX_PIECES: usize = 1 << 20;
 /// A piece is pinned if less than one part in this many is in use.

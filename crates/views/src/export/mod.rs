@@ -94,10 +94,7 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
 ///
 /// Returns an error if the output cannot be written.
 pub fn snapshot(found: &[DeviceBlocks], path: Option<&Path>) -> Result<()> {
-    let time_us = chrono::Utc::now().timestamp_micros();
-    to_output(path, false, |out| {
-        Ok(torch::write_found(found, time_us, out)?)
-    })
+    to_output(path, false, |out| Ok(torch::write_found(found, out)?))
 }
 
 /// The same into a new file.
@@ -107,12 +104,7 @@ pub fn snapshot(found: &[DeviceBlocks], path: Option<&Path>) -> Result<()> {
 /// Returns an error if the name is taken, or the file cannot be written.
 pub fn snapshot_into(found: &[DeviceBlocks], path: &Path) -> Result<()> {
     let (mut file, _) = files::create_new(path)?;
-    let time_us = chrono::Utc::now().timestamp_micros();
-    Ok(torch::write_found(
-        found,
-        time_us,
-        &mut BufWriter::new(&mut file),
-    )?)
+    Ok(torch::write_found(found, &mut BufWriter::new(&mut file))?)
 }
 
 /// Calls `write` with the output, which must not be the input.

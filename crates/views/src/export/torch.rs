@@ -38,12 +38,9 @@ pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> 
     )
 }
 
-/// Writes a snapshot of blocks that were found in the memory of a process at this time. The traces have nothing but that.
-pub(super) fn write_found(
-    found: &[DeviceBlocks],
-    time_us: i64,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// Writes a snapshot of blocks that were just found in the memory of a process. The traces have nothing but the time.
+pub(super) fn write_found(found: &[DeviceBlocks], out: &mut dyn Write) -> io::Result<()> {
+    let time_us = chrono::Utc::now().timestamp_micros();
     let last = found.iter().map(|device| device.device).max();
     let devices = last.map_or(0, |last| last + 1);
     write_parts(
