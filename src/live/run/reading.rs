@@ -99,6 +99,8 @@ impl Reading<'_> {
             return Ok(());
         }
         let ledger = &self.sink.state.ledger;
+        self.live_blocks
+            .retain(|pid, _| ledger.process_of(*pid).is_some());
         let mut wanted = Vec::new();
         for framework in blocks::FRAMEWORKS {
             let Some(row) = gpuprobe_cuda::row_of_blocks(framework) else {
