@@ -288,7 +288,8 @@ def script(folder):
 def peak_of(snapshot, device):
     """The most bytes of blocks at a time, and how many blocks there ever were."""
     before = [b for s in snapshot["segments"] if s["device"] == device for b in s["blocks"]]
-    before = {b["address"]: b["requested_size"] for b in before if b["state"] != "inactive"}
+    # The viewer's timeline has no block that was freed and waits for a stream.
+    before = {b["address"]: b["requested_size"] for b in before if b["state"] == "active_allocated"}
     for event in reversed(snapshot["device_traces"][device]):
         if event["action"] == "alloc":
             del before[event["addr"]]
