@@ -25,6 +25,7 @@ from activity import check_same_as_nsys as check_activity_same_as_nsys
 from alone import check_alone
 from bench import Bench, summary
 from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
+from blocks import check_blocks, check_blocks_paced, check_jax_memory_late
 from copies import check_copies_by_line, check_copies_late, check_copies_started, check_throughput, check_unified
 from cost import (
     CALLS,
@@ -202,6 +203,15 @@ CHECKS = {
     "tensors, CUDA graphs": (check_tensors, "graphs"),
     "tensors, two streams": (check_tensors, "streams"),
     "tensors, late": (check_tensors_late,),
+    "blocks, training": (check_blocks, "torch_tensors.py", "train leak=50", "train=5 release leak=3"),
+    "blocks, GPT-2": (check_blocks, "train_libraries.py", "gpt2=10", "gpt2=5"),
+    "blocks, inference": (check_blocks, "torch_tensors.py", "cache=200", "cache=20"),
+    "blocks, CUDA graphs": (check_blocks, "torch_tensors.py", "graphs recorded", "train=5"),
+    "blocks, streams": (check_blocks, "torch_tensors.py", "streams", "train=5"),
+    "blocks, expandable": (check_blocks, "torch_tensors.py", "train churn=500", "churn=100", "expandable_segments:True"),
+    "blocks, 30 GB": (check_blocks, "torch_tensors.py", "churn=60000", "churn=100"),
+    "blocks, no stop": (check_blocks_paced,),
+    "JAX memory, late": (check_jax_memory_late,),
     "tensors, DDP": (check_tensors_ddp,),
     "PyTorch out of memory": (check_out_of_memory,),
     "PyTorch out of memory, after training": (check_out_of_memory, "train", "churn=500"),

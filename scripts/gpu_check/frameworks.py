@@ -11,7 +11,7 @@ from collections import Counter
 
 from children import SLOW_SECONDS
 from expect import differ
-from expect_kinds import kind_bytes
+from expect_kinds import kind_bytes, process_of
 from expect_launches import compare_cupti, compare_launch_sums, launches_by_name, not_multiples
 from pytorch import show_kinds
 
@@ -224,4 +224,6 @@ def check_cupy_memory(bench):
     for after, report, _ in bench.waits(command, env=bench.environment()):
         got = kind_bytes(report, after["pid"], "device")
         bench.equal("device = total of the pool", after["total"], got)
+        chunks = process_of(report, after["pid"]).get("cupy", [])
+        bench.equal("chunks = used of the pool", after["used"], sum(one["allocated_bytes"] for one in chunks))
     show_kinds(bench, report, after["pid"])

@@ -92,8 +92,9 @@ STEPS = {name: globals()[f"run_{name}"] for name in NAMES} | {"wait": None}
 
 
 def truth():
-    total = cupy.get_default_memory_pool().total_bytes()
-    return {"api": "cupy", "version": cupy.__version__, "launches": launches, "total": total}
+    pool = cupy.get_default_memory_pool()
+    sums = {"total": pool.total_bytes(), "used": pool.used_bytes()}
+    return {"api": "cupy", "version": cupy.__version__, "launches": launches, **sums}
 
 
 if __name__ == "__main__":

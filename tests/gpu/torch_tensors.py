@@ -11,6 +11,8 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     train=N   N steps of a small transformer with AdamW (20)
     graphs    a captured forward and backward pass, replayed; its memory is in a private pool
     streams   tensors of two streams that use each other's (record_stream); some are freed but pending
+    recorded  a captured loop whose blocks another stream uses (record_stream): they wait in the graph's pool
+    cache=N   inference: keys and values of N steps (200), each joined to those before
     leak=N    a list keeps the output of each of N steps (50): the truth has the line and the bytes
     churn=N   N tensors of random sizes, every third stays (2000)
     init      nothing but a first tensor
@@ -20,6 +22,7 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     drop      drops the tensor of 64 MiB and empties the cache
     release   drops what is kept, and empties the cache
     oom       asks for more than there is, twice
+    pace=N    steps for N tenths of a second (100): the truth has when each of them ended
     hold=N    one tensor of N % of what is free (50)
     fill=N    tensors of N MiB (1024) into a list until there is no more memory: the truth has what PyTorch
               says of that, in words and numbers, and the line; then all but the last few are dropped
@@ -129,6 +132,44 @@ def run_streams():
     del made[4:], value
 
 
+def run_recorded():
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        main = torch.cuda.current_stream()
+        for number in range(6):
+            value = tensor((4 + number) * MIB)
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                value.zero_()
+            main.wait_stream(side)
+            value.record_stream(side)
+            del value
+    graph.replay()
+    kept["recorded"] = (graph, side)
+
+
+@torch.no_grad()
+def run_cache(count=200):
+    layers = [torch.nn.Linear(1024, 2048, device="cuda") for _ in range(4)]
+    caches = kept["cache"] = [torch.empty(8, 0, 2048, device="cuda") for _ in layers]
+    for _ in range(count):
+        value = torch.randn(8, 1, 1024, device="cuda")
+        for number, layer in enumerate(layers):
+            caches[number] = torch.cat([caches[number], layer(value)], dim=1)
+
+
+@torch.no_grad()
+def run_pace(tenths=100):
+    layer = torch.nn.Linear(256, 256, device="cuda")
+    batch = torch.randn(64, 256, device="cuda")
+    ends = [time.monotonic_ns()]
+    while ends[-1] < ends[0] + tenths * 10**8:
+        for _ in range(20):
+            layer(batch).relu()
+        ends.append(time.monotonic_ns())
+    facts["ends"] = ends
+
+
 @torch.no_grad()
 def run_leak(count=50):
     layer = torch.nn.Linear(1024, 1024, device="cuda")
@@ -232,7 +273,8 @@ def run_fill(size_mib=1024):
     tensor(KIB)
 
 
-NAMES = "history train graphs streams leak churn init first second matmul drop release oom hold fill".split()
+NAMES = "history train graphs streams recorded cache pace leak churn init first second".split()
+NAMES += "matmul drop release oom hold fill".split()
 STEPS = {name: globals()[f"run_{name}"] for name in NAMES} | {"wait": None}
 
 # The truth's key, and that of torch.cuda.memory_stats().

@@ -12,6 +12,7 @@
 import torch
 
 import steps
+import torch_tensors
 
 kept = []
 
@@ -97,5 +98,4 @@ if __name__ == "__main__":
         "lightning": run_lightning,
         "wait": None,
     }
-    allocated = torch.cuda.memory_allocated
-    steps.run(table, lambda: {"version": torch.__version__, "allocated": allocated()})
+    steps.run(table, lambda: torch_tensors.truth() | {"allocated": torch.cuda.memory_allocated()})

@@ -55,7 +55,7 @@ static struct native {
 #define EXPORT __attribute__((visibility("default")))
 EXPORT struct native *standin_allocator __asm__("_ZN3c104cuda20CUDACachingAllocator9allocatorE");
 
-enum field { POINTER, SIZE, REQUESTED, POOL, PREVIOUS, NEXT, STREAM, FIELDS };
+enum field { POINTER, SIZE, REQUESTED, POOL, PREVIOUS, NEXT, STREAM, SEGMENT, FIELDS };
 enum { BLOCK_WORDS = 32, LOOKUPS = 4 };
 static unsigned place_of[FIELDS];
 
@@ -193,6 +193,10 @@ static uint64_t *write_block(struct lists *lists, struct pool *pools, const stru
 static void write_range(struct lists *lists, struct pool *pools, const struct range *range)
 {
     uintptr_t start = range->start.address, at = start, end = start + range->bytes;
+    /* What an expandable segment is: a device, a stream, and where it begins. */
+    uint64_t *segment = keep(4 * sizeof *segment);
+    segment[1] = range->stream;
+    segment[2] = start;
     const struct block *live = range->start.next;
     uint64_t *before = NULL;
     while (at < end) {
@@ -210,6 +214,7 @@ static void write_range(struct lists *lists, struct pool *pools, const struct ra
         uint64_t *block = write_block(lists, pools, range, is_live ? live : NULL, at, next - at,
                                       is_live || is_mapped);
         block[place_of[PREVIOUS]] = (uint64_t)before;
+        block[place_of[SEGMENT]] = range->piece_bytes < range->bytes ? (uint64_t)segment : 0;
         if (before)
             before[place_of[NEXT]] = (uint64_t)block;
         before = block;

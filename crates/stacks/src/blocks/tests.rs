@@ -102,9 +102,10 @@ impl Random {
     }
 }
 
-/// Words at which a block has its fields: pointer, size, requested size, pool, previous and next one, stream.
-type Fields = [usize; 7];
-const AS_OF_2_11: Fields = [10, 7, 8, 9, 12, 13, 1];
+/// Words at which a block has its fields: pointer, size, requested size, pool, previous and next one, expandable segment,
+/// stream.
+type Fields = [usize; 8];
+const AS_OF_2_11: Fields = [10, 7, 8, 9, 12, 13, 17, 1];
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
@@ -184,6 +185,11 @@ fn scene(fields: Fields) -> Scene {
         let found = &mut expected[device];
         let first = found.segments.len();
         let mut begins = true;
+        let is_expandable = chain.iter().any(|(_, state)| *state == Unmapped);
+        let segment = is_expandable.then(|| heap.new_object(8));
+        if let Some(segment) = segment {
+            heap.set(segment, &[device as u64, stream, 1, address, 2 << 20]);
+        }
         for (index, (&(units, state), &block)) in chain.iter().zip(&blocks).enumerate() {
             let bytes = units * 512;
             let asked = if state == Cached {
@@ -195,7 +201,9 @@ fn scene(fields: Fields) -> Scene {
                 |at: Option<usize>| at.and_then(|at| blocks.get(at)).copied().unwrap_or(0);
             let links = [index.checked_sub(1), Some(index + 1)].map(neighbour);
             let pool = pool(device, number);
-            let values = [address, bytes, asked, pool, links[0], links[1], stream];
+            let [before, behind] = links;
+            let segment = segment.unwrap_or(0);
+            let values = [address, bytes, asked, pool, before, behind, segment, stream];
             for (at, value) in fields.into_iter().zip(values) {
                 heap.set(block + at as u64 * 8, &[value]);
             }
@@ -232,7 +240,7 @@ fn scene(fields: Fields) -> Scene {
             }
             address += bytes;
         }
-        if chain.iter().any(|(_, state)| *state == Unmapped) {
+        if is_expandable {
             found.segments[first..]
                 .iter_mut()
                 .for_each(|segment| segment.is_expandable = true);
@@ -295,7 +303,7 @@ fn blocks_are_found_wherever_their_fields_are() {
     for round in 0..50 {
         let mut fields = AS_OF_2_11;
         if round > 0 {
-            // Any seven places.
+            // Any places.
             let mut places: Vec<usize> = (1..32).collect();
             fields = fields.map(|_| places.remove(random.below(places.len())));
         }

@@ -19,6 +19,8 @@ const ROOT_WORDS: usize = 4096;
 const DEVICE_WORDS: usize = 2048;
 const POOL_WORDS: usize = 64;
 const BLOCK_WORDS: usize = 32;
+/// Words of the object of an expandable segment.
+const OBJECT_WORDS: usize = 32;
 /// Blocks from which the layout is found, devices, blocks, and nodes of a tree, at most.
 const SAMPLE: usize = 64;
 const MAX_DEVICES: usize = 64;
@@ -118,7 +120,7 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     {
         return Err(Unread::Changed);
     }
-    let layout = Layout::of(&devices, &before, &raw, [ptr_at, pool_at])?;
+    let layout = Layout::of(memory, &devices, &before, &raw, [ptr_at, pool_at])?;
     let all = devices.iter().zip(&before).zip(0..);
     Ok(all
         .filter(|((device, _), _)| !device.in_use.is_empty() || !device.cached.is_empty())
@@ -234,6 +236,7 @@ struct Layout {
 
 impl Layout {
     fn of(
+        memory: &impl Words,
         devices: &[Device],
         regions: &[Vec<u64>],
         raw: &Blocks,
@@ -324,16 +327,28 @@ impl Layout {
                 .map(|&block| raw.word(block, *at))
                 .collect()
         };
+        // Each chain of blocks may have an object that has its address: an expandable segment.
+        let heads = || {
+            let all = by_address.iter();
+            all.filter(|(_, block)| raw.word(**block, prev) == 0)
+        };
+        let is_of_chains = |at: usize| {
+            let objects = heads().take(SAMPLE).map(|(_, &block)| raw.word(block, at));
+            let wanted: Vec<_> = objects.map(|object| (object, OBJECT_WORDS)).collect();
+            let found = memory.read(&wanted).unwrap_or_default();
+            let mut pairs = heads().zip(found);
+            pairs.any(|((address, _), words)| words.contains(address))
+        };
         // It is one of the first words; another that tells segments apart comes later.
         let mut streams = (0..BLOCK_WORDS).filter(is_stream);
         let first = streams.clone().next();
-        let stream = streams.find(|at| values(at).len() > 1).or(first);
+        let stream = streams.find(|&at| values(&at).len() > 1 && !is_of_chains(at));
         Ok(Self {
             ptr,
             size,
             requested,
             prev,
-            stream,
+            stream: stream.or(first),
         })
     }
 

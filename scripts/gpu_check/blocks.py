@@ -1,0 +1,188 @@
+"""Checks on the blocks of allocators from before the attach: the same as the allocators' own accounts."""
+
+import os
+import pickle
+import statistics
+import subprocess
+import time
+
+from children import SLOW_SECONDS, Failed
+from expect_kinds import kind_bytes, process_of
+from frameworks import POOLED
+from pytorch import CONF
+from tensors import ACTIVE, PENDING, blocks_of
+
+SEGMENT = ("address", "total_size", "stream", "segment_type", "is_expandable")
+# Turns with and without snapshots in the paired measurement.
+TURNS, TURN_SECONDS = 8, 0.6
+
+
+def shape(segments):
+    """What a snapshot says of segments and blocks, but for frames, in an order of its own.
+
+    >>> free = {"address": 16, "size": 8, "requested_size": 5, "state": "inactive"}
+    >>> segment = dict.fromkeys(SEGMENT, 16) | {"segment_pool_id": [0, 0], "blocks": [free]}
+    >>> shape([segment])
+    {16: ((16, 16, 16, 16, 16), (0, 0), [(16, 8, 0, 'inactive')])}
+    """
+    return {
+        segment["address"]: (
+            tuple(segment[key] for key in SEGMENT),
+            tuple(segment["segment_pool_id"]),
+            [
+                (b["address"], b["size"], b["requested_size"] if b["state"] != "inactive" else 0, b["state"])
+                for b in segment["blocks"]
+            ],
+        )
+        for segment in sorted(segments, key=lambda segment: segment["address"])
+    }
+
+
+def snapshot(bench, pid, check=True):
+    """(segments by device, seconds) of `gpuprobe snapshot`; None if there was none and it need not be."""
+    path = bench.directory / f"{pid}.pickle"
+    path.unlink(missing_ok=True)
+    began = time.monotonic()
+    command = [bench.gpuprobe, "snapshot", "--pid", str(pid), "-o", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    took = time.monotonic() - began
+    if ended.returncode or not path.exists():
+        if check:
+            raise Failed(f"snapshot: status {ended.returncode}: {ended.stderr.strip()}")
+        return None
+    segments = pickle.loads(path.read_bytes())["segments"]
+    devices = {}
+    for segment in segments:
+        devices.setdefault(segment["device"], []).append(segment)
+    return devices, took
+
+
+def compare_snapshot(bench, target, after):
+    """Segment by segment, block by block."""
+    devices, took = snapshot(bench, target.pid)
+    for device in after["devices"]:
+        expected, ours = shape(device["segments"]), shape(devices.get(device["device"], []))
+        bench.equal(f"segments of cuda:{device['device']}", list(expected), list(ours))
+        for address in expected.keys() & ours.keys():
+            (facts, pool, said), (our_facts, our_pool, found) = expected[address], ours[address]
+            bench.equal(f"segment {address:#x}", (*facts, pool), (*our_facts, our_pool))
+            others = sorted(set(said) - set(found)), sorted(set(found) - set(said))
+            bench.equal(f"blocks of {address:#x} that differ", ([], []), others)
+        blocks = [block for segment in device["segments"] for block in segment["blocks"]]
+        if blocks:
+            states = {state: sum(b["state"] == state for b in blocks) for state in {b["state"] for b in blocks}}
+            pools = len({tuple(segment["segment_pool_id"]) for segment in device["segments"]})
+            reserved = device["reserved"] / (1 << 30)
+            bench.figure(bench.label, f"{reserved:.2f} GiB, {states}, {pools} pools: {took:.3f} s")
+    bench.equal("under a second", True, took < 1)
+
+
+def compare_report(report, pid, after):
+    """What a report says of blocks all of which are from before the attach."""
+    told = {one["device"]: one for one in process_of(report, pid)["pytorch"]}
+    for device in after["devices"]:
+        if not device["mallocs"]:
+            continue
+        ours, number = told.get(device["device"], {}), device["device"]
+        blocks = blocks_of(device, ACTIVE)
+        private = [one for one in device["segments"] if tuple(one["segment_pool_id"]) != (0, 0)]
+        expected = {
+            "allocated_bytes": device["allocated"],
+            "reserved_bytes": device["reserved"],
+            "tensors": len(blocks),
+            "before_bytes": device["allocated"],
+            "segments": len(device["segments"]),
+            "segment_bytes": device["reserved"],
+            "pending_free_bytes": sum(block["size"] for block in blocks_of(device, PENDING)),
+            "private_pool_bytes": sum(segment["total_size"] for segment in private),
+        }
+        for key, value in expected.items():
+            yield f"{key} of cuda:{number}", value, ours.get(key)
+
+
+def check_blocks(bench, script, steps, more, configuration=""):
+    """An idle process: its snapshot, and the first report. A busy one: what is left of those blocks."""
+    if bench.is_missing("torch", *(("transformers",) if script != "torch_tensors.py" else ())):
+        return
+    command = bench.script(script, *steps.split(), "wait", *more.split(), "wait")
+    target = bench.start(*command, env=bench.environment() | {CONF: configuration})
+    before = target.truth("wait", seconds=SLOW_SECONDS)
+    compare_snapshot(bench, target, before)
+    tracer = bench.trace("--pid", str(target.pid))
+    tracer.wait_tracing()
+    bench.all_equal(compare_report(tracer.fresh_report(), target.pid, before))
+    target.go()
+    after = target.truth("wait", 2, SLOW_SECONDS)
+    report = tracer.fresh_report()
+    compare_snapshot(bench, target, after)
+    told = {one["device"]: one for one in process_of(report, target.pid)["pytorch"]}
+    for device, old in zip(after["devices"], before["devices"]):
+        ours = told.get(device["device"], {})
+        bench.equal("allocated later", device["allocated"], ours.get("allocated_bytes"))
+        bench.equal("reserved later", device["reserved"], ours.get("reserved_bytes"))
+        bench.equal("tensors later", len(blocks_of(device, ACTIVE)), ours.get("tensors"))
+        # A block that was freed and handed out again at its address is no longer from before.
+        still = {block["address"]: block["size"] for block in blocks_of(old, ACTIVE)}
+        most = sum(b["size"] for b in blocks_of(device, ACTIVE) if still.get(b["address"]) == b["size"])
+        bench.equal("from before at most", True, ours.get("before_bytes", 0) <= most)
+    tracer.finish()
+    target.go()
+    bench.equal("exit status of the program", 0, target.wait())
+
+
+def check_blocks_paced(bench):
+    """Steps of a program while snapshots of it are made, and while not, in turn: it isn't stopped."""
+    if bench.is_missing("torch"):
+        return
+    seconds = 2 * TURNS * TURN_SECONDS
+    target = bench.start(*bench.torch("churn=6000", "wait", f"pace={int(10 * seconds) + 5}", "wait"))
+    target.truth("wait", seconds=SLOW_SECONDS)
+    target.go()
+    tries, windows = [], []
+    for turn in range(2 * TURNS):
+        began = time.monotonic_ns()
+        end = began + TURN_SECONDS * 1e9
+        while time.monotonic_ns() < end:
+            if turn % 2:
+                tries.append(snapshot(bench, target.pid, check=False))
+            else:
+                time.sleep(0.01)
+        windows.append((began, time.monotonic_ns()))
+    ends = target.truth("wait", 2, SLOW_SECONDS)["ends"]
+    steps = [[b - a for a, b in zip(ends, ends[1:]) if begun <= a and b <= over] for begun, over in windows]
+    ratios = [statistics.median(w) / statistics.median(n) for n, w in zip(steps[::2], steps[1::2]) if n and w]
+    worst = [max(map(max, filter(None, some))) / 1e6 for some in (steps[::2], steps[1::2])]
+    low, middle, high = statistics.quantiles(ratios)
+    bench.figure(
+        bench.label,
+        f"a step with snapshots {middle:.3f} ({low:.3f} to {high:.3f}) of one without; the longest"
+        f" {worst[0]:.1f} ms without, {worst[1]:.1f} with; {sum(map(bool, tries))} of {len(tries)} snapshots",
+    )
+    bench.equal("a step takes no longer", True, middle < 1.1)
+    target.go()
+    bench.equal("exit status of the program", 0, target.wait())
+
+
+def check_jax_memory_late(bench):
+    """Chunks from before the attach are known once the allocator was heard of."""
+    if bench.is_missing("jax"):
+        return
+    command = bench.script("jax_program.py", "init", "lines", "wait", "take", "wait", "drop", "wait")
+    target = bench.start(*command, env=bench.environment())
+    target.truth("wait", seconds=SLOW_SECONDS)
+    tracer = bench.trace("--pid", str(target.pid))
+    tracer.wait_tracing()
+    for number in (2, 3):
+        target.go()
+        after = target.truth("wait", number, SLOW_SECONDS)
+        report, stats = tracer.fresh_report(), after["stats"]
+        chunks = process_of(report, target.pid).get("xla", [])
+        sums = [(one["allocated_bytes"], one["peak_allocated_bytes"]) for one in chunks]
+        bench.equal("chunks, and their peak", [(stats["bytes_in_use"], stats["peak_bytes_in_use"])], sums)
+        (one,) = chunks or [{}]
+        sites = [(site["live_bytes"], site["label"]) for site in one.get("sites", [])]
+        bench.equal("sum of call sites", stats["bytes_in_use"], sum(size for size, _ in sites))
+        bench.figure(bench.label, f"{stats}; {sites[:5]}; {kind_bytes(report, target.pid, *POOLED)}")
+    tracer.finish()
+    target.go()
+    bench.equal("exit status of the program", 0, target.wait())
