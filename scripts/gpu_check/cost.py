@@ -107,11 +107,11 @@ class Timed:
 
 
 class TimedScript(Timed):
-    """torch_cost.py; its figures are in the line of the step."""
+    """A script; the figures of torch_cost.py are in the line of the step."""
 
-    def __init__(self, bench, step):
+    def __init__(self, bench, step, script="torch_cost.py"):
         self.bench, self.timed, self.waits = bench, step, 0
-        self.process = bench.start(*bench.script("torch_cost.py", step, "wait"), env=bench.environment())
+        self.process = bench.start(*bench.script(script, step, "wait"), env=bench.environment())
         self.pid = self.process.pid
         self.wait()
 

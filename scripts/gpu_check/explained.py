@@ -13,9 +13,9 @@ SOON_SECONDS = 15
 LEAKED = 100
 
 # What a program imports.
-NEEDS = {"transformers": "transformers", "lightning": "lightning", "jax": "jax", "cupy": "cupy"}
+NEEDS = {name: name for name in ("transformers", "lightning", "jax", "cupy")} | {"jax_donated": "jax", "jax_kept": "jax"}
 # A gpuprobe comes when these have warmed up.
-CLEAN_LATE = ("training", "transformers", "lightning", "ddp", "jax", "cupy", "lru")
+CLEAN_LATE = ("training", "transformers", "lightning", "ddp", "jax", "jax_donated", "cupy", "lru")
 # It starts these, which end by themselves.
 CLEAN_STARTED = (
     *("pinned", "plans", "arena", "async_pool", "refused", "threads", "record_stream", "warm_up", "one_off"),
@@ -24,7 +24,7 @@ CLEAN_STARTED = (
 CLEAN_NATIVE = ("plan_cache", "async_pool", "arena", "refused", "threads", "handles")
 NATIVE_PAUSE_MS = 100
 # The answer comes as soon as it is one.
-LEAKS_SOON = ("step", "list", "hook", "beside", "pinned_kept")
+LEAKS_SOON = ("step", "list", "hook", "beside", "pinned_kept", "jax_kept")
 LEAKS_LATER = ("graphs", "cublas", "nccl", "slow")
 
 Answer = namedtuple("Answer", "truth status report")

@@ -31,6 +31,8 @@ STEPS = {
     "free": ("cudaFree", CALLS),
     "launch": ("a launch", CALLS),
     "copy": ("a copy", CALLS),
+    # Of jax_program.py.
+    "jit": ("a call of JAX", CALLS),
 }
 RUNS = (
     (("--memleak",), "train give take malloc free"),
@@ -125,5 +127,9 @@ def measure_hits(bench):
             except Failed as reason:
                 bench.fail(f"{' '.join(modes)}: {reason}")
                 program = None
-    if program:
-        program.end()
+        if program:
+            program.end()
+        if not bench.is_missing("jax"):
+            program = TimedScript(bench, "init", "jax_program.py")
+            measure_run(bench, program, ("--memleak",), ["jit"])
+            program.end()

@@ -10,6 +10,7 @@ When it has warmed up it prints a JSON line: its pid, and of a leak its file and
     lightning     Lightning's trainer
     ddp           DistributedDataParallel with NCCL, a group of one
     jax, cupy     arrays that are made and dropped
+    jax_donated   a training of JAX whose state is donated to each step
     lru           a cache that is full puts out its oldest tensor
     pinned        batches in page-locked memory, which PyTorch caches
     plans         Fourier transforms of lengths that come at random: PyTorch caches their plans
@@ -30,6 +31,7 @@ When it has warmed up it prints a JSON line: its pid, and of a leak its file and
     beside        a tensor in each step, beside the cache that puts out its oldest
     slow          a tensor in 2 s
     pinned_kept   a page-locked block in each step
+    jax_kept      an array of JAX in each step
 """
 
 import collections
@@ -153,6 +155,28 @@ def jax():
     return lambda number: double(jnp.ones((4 + number % 4, MIB))).block_until_ready()
 
 
+def jax_donated():
+    import jax as library
+    import jax.numpy as jnp
+
+    def loss(weights, batch):
+        return jnp.square(batch @ weights).mean()
+
+    def update(state, batch):
+        weights, momentum = state
+        momentum = 0.9 * momentum + library.grad(loss)(weights, batch)
+        return weights - 1e-3 * momentum, momentum
+
+    train = library.jit(update, donate_argnums=0)
+    state = [(jnp.ones((1024, 1024)), jnp.zeros((1024, 1024)))]
+
+    def step(number):
+        state[0] = train(state[0], jnp.ones((64 + number % 3, 1024)))
+        state[0][0].block_until_ready()
+
+    return step
+
+
 def cupy():
     import cupy as library
 
@@ -258,6 +282,18 @@ def keep_each_step():
     def step(_):
         kept.append(torch.empty(MIB, device="cuda"))  # the leak
         time.sleep(0.1 - PAUSE_S)
+
+    return step
+
+
+def keep_arrays():
+    import jax as library
+    import jax.numpy as jnp
+
+    double = library.jit(lambda array: array * 2)
+
+    def step(_):
+        kept.append(double(jnp.ones(MIB)).block_until_ready())  # the leak
 
     return step
 
@@ -371,7 +407,7 @@ def nccl_communicators():
 CLEAN = {
     one.__name__: one
     for one in (
-        *(training, transformers, lightning, ddp, jax, cupy, lru),
+        *(training, transformers, lightning, ddp, jax, jax_donated, cupy, lru),
         *(pinned, plans, arena, async_pool, refused, threads, record_stream, warm_up, one_off),
     )
 }
@@ -380,6 +416,7 @@ LEAKS = {
     "beside": keep_beside_cache,
     "slow": keep_seldom,
     "pinned_kept": keep_pinned,
+    "jax_kept": keep_arrays,
     "list": keep_outputs,
     "hook": keep_activations,
     "graphs": capture_graphs,
