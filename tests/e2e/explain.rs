@@ -92,7 +92,8 @@ fn root_a_leak_in_each_step_is_the_answer_soon() {
         said.contains("watching for 1") && said.contains("s, Ctrl-C for the verdict so far: "),
         "{said}"
     );
-    assert!(said.contains(" grows so far, "), "{said}");
+    // On a machine that has no time, few looks may have nothing to say yet.
+    assert!(said.contains("grows so far"), "{said}");
     assert!(said.contains("(native, still running: growing)"), "{said}");
     let text = fs::read_to_string(answer).unwrap();
     let report: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();

@@ -728,6 +728,42 @@ mod tests {
     }
 
     #[test]
+    fn what_grows_so_far_is_said_with_the_place_that_grows_most() {
+        let verdict = |line: u32, rate: Option<f64>| VerdictReport {
+            label: Some(format!("train.py:{line}")),
+            bytes_per_second: rate,
+            ..say(
+                &ProcessReport::default(),
+                Verdict::Growing,
+                1,
+                String::new(),
+            )
+        };
+        let so_far = |rates: &[Option<f64>]| {
+            let explain = Explain {
+                watched_seconds: None,
+                verdicts: rates
+                    .iter()
+                    .zip(1..)
+                    .map(|(rate, line)| verdict(line, *rate))
+                    .collect(),
+                owners: Vec::new(),
+                processes: Vec::new(),
+            };
+            explain.so_far()
+        };
+        assert_eq!(so_far(&[None]), "nothing grows so far");
+        assert_eq!(
+            so_far(&[None, Some(2048.0)]),
+            "train.py:2 grows so far, 2.00 KiB/s (LEAK)"
+        );
+        assert_eq!(
+            so_far(&[Some(2048.0), Some(4096.0)]),
+            "2 places grow so far, most of all train.py:2, 4.00 KiB/s (LEAK)"
+        );
+    }
+
+    #[test]
     fn neighbours_through_one_helper_are_the_lines_that_call_it() {
         let leak = site(Verdict::Growing, &[13, 23, 41]);
         let cache = site(Verdict::Cache, &[13, 30, 24]);
