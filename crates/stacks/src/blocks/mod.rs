@@ -9,7 +9,10 @@ mod bfc;
 mod tests;
 mod torch;
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 
 use crate::helper::{
     FileReader, MAX_RANGES_BYTES, OpenFile, ProcessMemory, ProcessReader, Request,
@@ -35,16 +38,18 @@ pub struct BlockReader {
     processes: ProcessReader,
     /// Addresses of the variables that point to PyTorch's allocator, by process.
     roots: HashMap<u32, u64>,
+    /// What a read of PyTorch's blocks needed that failed, by process.
+    needed: HashMap<u32, Vec<Range>>,
 }
 
 impl BlockReader {
     /// Files are read by `files`, processes by `processes`.
     pub fn new(files: FileReader, processes: ProcessReader) -> Self {
-        let roots = HashMap::new();
         Self {
             files,
             processes,
-            roots,
+            roots: HashMap::new(),
+            needed: HashMap::new(),
         }
     }
 
@@ -61,7 +66,14 @@ impl BlockReader {
     ) -> Result<Vec<DeviceBlocks>, Unread> {
         let memory = self.processes.memory(pid);
         if framework == Framework::PyTorch {
-            return torch::read(&memory, self.root(pid)?);
+            let root = self.root(pid)?;
+            let needed = self.needed.remove(&pid).unwrap_or_default();
+            let memory = ReadAhead::of(&memory, needed).ok_or(Unread::Unreadable)?;
+            let found = torch::read(&memory, root);
+            if matches!(found, Err(Unread::Changed | Unread::Unlike(_))) {
+                self.needed.insert(pid, memory.needed());
+            }
+            return found;
         }
         let mut failed = Unread::Empty;
         let mut found = Vec::new();
@@ -100,6 +112,7 @@ impl BlockReader {
     /// Forgets what is known of a process that has ended, or runs another program.
     pub fn forget(&mut self, pid: u32) {
         self.roots.remove(&pid);
+        self.needed.remove(&pid);
     }
 
     fn torch_root(&self, pid: u32) -> Option<u64> {
@@ -147,11 +160,11 @@ impl std::fmt::Display for Unread {
 /// Memory of a process, in words of eight bytes.
 pub trait Words {
     /// The words at these addresses, so many of each: fewer at the end of a mapping. `None` if the time is over.
-    fn read(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u64>>>;
+    fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>>;
 }
 
 impl Words for ProcessMemory {
-    fn read(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u64>>> {
+    fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>> {
         let piece = MAX_RANGES_BYTES / 8;
         let pieces = ranges.iter().enumerate().flat_map(|(range, &(at, words))| {
             let starts = (0..words).step_by(piece);
@@ -181,6 +194,61 @@ impl Words for ProcessMemory {
             rest = behind;
         }
         Some(all)
+    }
+}
+
+/// An address, and a number of words.
+type Range = (u64, usize);
+
+/// Memory of which all that an earlier read needed is read at once, and in its order. That takes much less time than one
+/// step after another, in which an allocator that is in use seldom rests.
+struct ReadAhead<'a, W> {
+    memory: &'a W,
+    /// What was read ahead; twice, of what is read twice.
+    ahead: RefCell<HashMap<Range, VecDeque<Vec<u64>>>>,
+    before: Vec<Range>,
+    asked: RefCell<Vec<Range>>,
+}
+
+impl<'a, W: Words> ReadAhead<'a, W> {
+    fn of(memory: &'a W, before: Vec<Range>) -> Option<Self> {
+        let mut ahead: HashMap<_, VecDeque<_>> = HashMap::new();
+        let found = match before.is_empty() {
+            true => Vec::new(),
+            false => memory.read(&before)?,
+        };
+        for (range, words) in before.iter().zip(found) {
+            ahead.entry(*range).or_default().push_back(words);
+        }
+        Some(Self {
+            memory,
+            ahead: RefCell::new(ahead),
+            before,
+            asked: RefCell::default(),
+        })
+    }
+
+    /// What to read ahead next: what was needed, if that went on to the end, where the first region is read again.
+    fn needed(self) -> Vec<Range> {
+        let asked = self.asked.into_inner();
+        match asked.get(1).zip(asked.get(2..)) {
+            Some((first, rest)) if rest.contains(first) => asked,
+            _ => self.before,
+        }
+    }
+}
+
+impl<W: Words> Words for ReadAhead<'_, W> {
+    fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>> {
+        self.asked.borrow_mut().extend(ranges);
+        let mut ahead = self.ahead.borrow_mut();
+        let known = |range| ahead.get_mut(range)?.pop_front();
+        let found: Option<Vec<_>> = ranges.iter().map(known).collect();
+        found.or_else(|| {
+            // What is read from now on is later than all of it.
+            ahead.clear();
+            self.memory.read(ranges)
+        })
     }
 }
 

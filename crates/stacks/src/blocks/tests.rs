@@ -3,7 +3,7 @@ mod bfc;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use super::{Unread, Words, torch};
+use super::{ReadAhead, Unread, Words, torch};
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundSegment};
 
 /// Memory of a process that does not exist.
@@ -346,6 +346,49 @@ fn an_allocator_that_is_used_meanwhile_is_not_read() {
             "{at}: {found:?}"
         );
     }
+}
+
+#[test]
+fn what_was_needed_is_read_ahead() {
+    let Scene {
+        mut heap,
+        root,
+        expected,
+        counters,
+        ..
+    } = scene(AS_OF_2_11);
+    torch::read(&heap, root).unwrap();
+    let reads = heap.reads.get();
+    let changed = |heap: &Heap, at| Heap {
+        change: Some((at, counters[0] + 16)),
+        reads: Cell::new(0),
+        ..heap.clone()
+    };
+    let needed_for = |heap: &Heap, ahead: &[_]| {
+        let memory = ReadAhead::of(heap, ahead.to_vec()).unwrap();
+        (torch::read(&memory, root), memory.needed())
+    };
+    let mut torn = (0..reads)
+        .rev()
+        .map(|at| needed_for(&changed(&heap, at), &[]));
+    let (_, needed) = torn
+        .find(|(found, _)| *found == Err(Unread::Changed))
+        .unwrap();
+    // What changes after that one read isn't seen. Only what streams may be is read later.
+    let later = changed(&heap, 1);
+    let (found, again) = needed_for(&later, &needed);
+    assert_eq!(found, Ok(expected));
+    assert!(later.reads.get() < reads / 2, "{reads}");
+    assert!(again.starts_with(&needed[..9]) && again.len() > needed.len());
+    // From the first that was not read ahead on, everything is read now, and the change is seen.
+    let end = needed.iter().rposition(|range| *range == needed[1]);
+    let later = changed(&heap, 1);
+    let (found, _) = needed_for(&later, &needed[..end.unwrap()]);
+    assert_eq!(found, Err(Unread::Changed));
+    // A read that fails early does not say what is needed.
+    heap.set(root, &[0x50]);
+    let (found, kept) = needed_for(&heap, &needed);
+    assert_eq!((found, kept), (Err(Unread::Empty), needed));
 }
 
 #[test]

@@ -5,7 +5,9 @@
 //! those that are free once a stream has passed, tables of private pools, and in each pool the cached blocks in a tree
 //! (`std::set`), with another for the parts of expandable segments that are not mapped.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::{HashMap, HashSet};
 
 use super::{Read, Unread, Words, one, region, regions_of};
 use gpuprobe_model::blocks::RawBlock;
