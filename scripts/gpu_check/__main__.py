@@ -209,7 +209,7 @@ CHECKS = {
     "blocks, CUDA graphs": (check_blocks, "torch_tensors.py", "graphs recorded", "train=5"),
     "blocks, streams": (check_blocks, "torch_tensors.py", "streams", "train=5"),
     "blocks, expandable": (check_blocks, "torch_tensors.py", "train churn=500", "churn=100", "expandable_segments:True"),
-    "blocks, 30 GB": (check_blocks, "torch_tensors.py", "churn=60000", "churn=100"),
+    "blocks, 30 GB": (check_blocks, "torch_tensors.py", "churn=95000", "churn=100"),
     "blocks, no stop": (check_blocks_paced,),
     "JAX memory, late": (check_jax_memory_late,),
     "tensors, DDP": (check_tensors_ddp,),

@@ -135,7 +135,7 @@ def check_blocks_paced(bench):
     if bench.is_missing("torch"):
         return
     seconds = 2 * TURNS * TURN_SECONDS
-    target = bench.start(*bench.torch("churn=6000", "wait", f"pace={int(10 * seconds) + 5}", "wait"))
+    target = bench.start(*bench.torch("train", "wait", f"pace={int(10 * seconds) + 5}", "wait"))
     target.truth("wait", seconds=SLOW_SECONDS)
     target.go()
     tries, windows = [], []

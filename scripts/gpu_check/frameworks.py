@@ -187,7 +187,8 @@ def check_jax_memory(bench):
         sites = [(site["live_bytes"], site["label"]) for one in chunks for site in one.get("sites", [])]
         made = sum(size for size, label in sites if "made" in label)
         bench.figure(bench.label, f"held {held}, its own: {stats}; {made} at made(), of {sites[:5]}")
-        bench.equal("arrays at the line of made()", arrays, made)
+        # A chunk that little would be left of is given away whole.
+        bench.equal(f"{arrays} B of arrays and {made} at the line of made()", True, arrays <= made <= 1.1 * arrays)
     show_kinds(bench, report, after["pid"])
 
 

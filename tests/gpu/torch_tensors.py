@@ -22,7 +22,7 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     drop      drops the tensor of 64 MiB and empties the cache
     release   drops what is kept, and empties the cache
     oom       asks for more than there is, twice
-    pace=N    steps for N tenths of a second (100): the truth has when each of them ended
+    pace=N    steps of the training for N tenths of a second (100): the truth has when each of them ended
     hold=N    one tensor of N % of what is free (50)
     fill=N    tensors of N MiB (1024) into a list until there is no more memory: the truth has what PyTorch
               says of that, in words and numbers, and the line; then all but the last few are dropped
@@ -158,14 +158,11 @@ def run_cache(count=200):
             caches[number] = torch.cat([caches[number], layer(value)], dim=1)
 
 
-@torch.no_grad()
 def run_pace(tenths=100):
-    layer = torch.nn.Linear(256, 256, device="cuda")
-    batch = torch.randn(64, 256, device="cuda")
     ends = [time.monotonic_ns()]
     while ends[-1] < ends[0] + tenths * 10**8:
-        for _ in range(20):
-            layer(batch).relu()
+        run_train(1)
+        torch.cuda.synchronize()
         ends.append(time.monotonic_ns())
     facts["ends"] = ends
 

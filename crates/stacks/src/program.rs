@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use object::Object;
+use serde_bytes::ByteBuf;
 
 use crate::elf_file::ElfFile;
 use crate::functions;
@@ -175,7 +176,7 @@ impl Served {
                     left -= buffer.len();
                     let read = memory::read(pid, address, &mut buffer).map_or(0, <[u8]>::len);
                     buffer.truncate(read);
-                    buffer
+                    ByteBuf::from(buffer)
                 });
                 encoded(&read.collect::<Vec<_>>())
             }

@@ -252,11 +252,13 @@ impl Layout {
                     (1..MAX_BLOCK).contains(&raw.word(block, at))
                         && raw.word(block, at).is_multiple_of(512)
                 };
-                let sums = [
-                    sum(device.live.iter().copied(), raw, at),
-                    sum(device.mapped(), raw, at),
-                ];
-                device.mapped().all(is_one) && counters(words, sums).is_some()
+                let sums = || {
+                    [
+                        sum(device.live.iter().copied(), raw, at),
+                        sum(device.mapped(), raw, at),
+                    ]
+                };
+                device.mapped().all(is_one) && counters(words, sums()).is_some()
             })
         };
         let sizes: Vec<_> = (0..BLOCK_WORDS).filter(is_size).collect();
@@ -310,8 +312,8 @@ impl Layout {
                 && all().all(|(device, words)| {
                     let fits =
                         |&block: &u64| (1..=raw.word(block, size)).contains(&raw.word(block, at));
-                    let asked = sum(device.in_use.iter().copied(), raw, at);
-                    device.in_use.iter().all(fits) && counters(words, [asked]).is_some()
+                    let asked = || sum(device.in_use.iter().copied(), raw, at);
+                    device.in_use.iter().all(fits) && counters(words, [asked()]).is_some()
                 })
         };
         let requested = (0..BLOCK_WORDS).find(is_requested);
@@ -323,11 +325,10 @@ impl Layout {
             };
             at > 0 && !known.contains(&Some(at)) && by_address.values().all(is_same)
         };
-        let values = |at: &usize| -> HashSet<u64> {
-            by_address
-                .values()
-                .map(|&block| raw.word(block, *at))
-                .collect()
+        let is_several = |at: usize| {
+            let mut words = by_address.values().map(|&block| raw.word(block, at));
+            let first = words.next();
+            words.any(|word| Some(word) != first)
         };
         // Each chain of blocks may have an object that has its address: an expandable segment.
         let heads = || {
@@ -344,7 +345,7 @@ impl Layout {
         // It is one of the first words; another that tells segments apart comes later.
         let mut streams = (0..BLOCK_WORDS).filter(is_stream);
         let first = streams.clone().next();
-        let stream = streams.find(|&at| values(&at).len() > 1 && !is_of_chains(at));
+        let stream = streams.find(|&at| is_several(at) && !is_of_chains(at));
         Ok(Self {
             ptr,
             size,

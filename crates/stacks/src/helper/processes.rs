@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
+use serde_bytes::ByteBuf;
 
 use super::client::{Failure, Helper, HelperHost, Subject};
 use super::protocol::{InspectedProcess, Request, Wanted};
@@ -109,8 +110,8 @@ impl ProcessMemory {
 
     /// Reads memory at these addresses, so many bytes of each, and no more than [`MAX_RANGES_BYTES`] in all: fewer at the
     /// end of a mapping. `None` if the process has exited, or the time is over.
-    pub(crate) fn read_all(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u8>>> {
-        let read: Vec<Vec<u8>> = self.ask(&Request::Ranges(self.pid, ranges.to_vec()))?;
+    pub(crate) fn read_all(&self, ranges: &[(u64, usize)]) -> Option<Vec<ByteBuf>> {
+        let read: Vec<ByteBuf> = self.ask(&Request::Ranges(self.pid, ranges.to_vec()))?;
         (read.len() == ranges.len()).then_some(read)
     }
 
