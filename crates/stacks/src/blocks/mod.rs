@@ -10,7 +10,7 @@ mod tests;
 mod torch;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
 
@@ -28,6 +28,8 @@ pub const FRAMEWORKS: [Framework; 3] = [Framework::PyTorch, Framework::TensorFlo
 
 /// Words that are read as one.
 const PAGE_WORDS: usize = 512;
+/// Pages that are read ahead, about.
+const MAX_PAGES: usize = 4096;
 
 type Read<T> = Result<T, Unread>;
 
@@ -38,8 +40,8 @@ pub struct BlockReader {
     processes: ProcessReader,
     /// Addresses of the variables that point to PyTorch's allocator, by process.
     roots: HashMap<u32, u64>,
-    /// What a read of PyTorch's blocks needed that failed, by process.
-    needed: HashMap<u32, Vec<Range>>,
+    /// What reads of PyTorch's blocks needed that failed, by process.
+    needed: HashMap<u32, Needed>,
 }
 
 impl BlockReader {
@@ -67,11 +69,12 @@ impl BlockReader {
         let memory = self.processes.memory(pid);
         if framework == Framework::PyTorch {
             let root = self.root(pid)?;
-            let needed = self.needed.remove(&pid).unwrap_or_default();
+            let needed = self.needed.entry(pid).or_default();
             let memory = ReadAhead::of(&memory, needed).ok_or(Unread::Unreadable)?;
             let found = torch::read(&memory, root);
-            if matches!(found, Err(Unread::Changed | Unread::Unlike(_))) {
-                self.needed.insert(pid, memory.needed());
+            match found {
+                Err(Unread::Changed | Unread::Unlike(_)) => needed.add(&memory.asked.into_inner()),
+                _ => drop(self.needed.remove(&pid)),
             }
             return found;
         }
@@ -200,53 +203,107 @@ impl Words for ProcessMemory {
 /// An address, and a number of words.
 type Range = (u64, usize);
 
-/// Memory of which all that an earlier read needed is read at once, and in its order. That takes much less time than one
-/// step after another, in which an allocator that is in use seldom rests.
+/// What reads of a process's blocks needed.
+#[derive(Debug, Default)]
+struct Needed {
+    /// What was read first, and again last, to see whether anything has changed.
+    ends: Vec<Range>,
+    /// Pages of all the rest, by address.
+    pages: BTreeSet<u64>,
+}
+
+impl Needed {
+    /// All of it, in the order in which it has to be read.
+    fn ranges(&self) -> Vec<Range> {
+        let mut all = self.ends.clone();
+        for &page in &self.pages {
+            match all[self.ends.len()..].last_mut() {
+                Some((at, words)) if *at + *words as u64 * 8 == page => *words += PAGE_WORDS,
+                _ => all.push((page, PAGE_WORDS)),
+            }
+        }
+        all.extend(&self.ends);
+        all
+    }
+
+    /// Also what this read asked for.
+    fn add(&mut self, asked: &[Range]) {
+        let is_end = |range: &&Range| asked.iter().filter(|it| it == range).count() > 1;
+        let ends = asked.iter().filter(|range| range.1 == PAGE_WORDS);
+        let mut ends: Vec<_> = ends.filter(is_end).copied().collect();
+        ends.truncate(ends.len() / 2);
+        if !ends.is_empty() {
+            self.ends = ends;
+        }
+        let rest = asked.iter().filter(|range| !self.ends.contains(range));
+        let pages = rest.flat_map(|&(at, words)| pages_of(at, words));
+        if self.pages.len() > MAX_PAGES {
+            self.pages.clear();
+        }
+        self.pages.extend(pages);
+    }
+}
+
+fn pages_of(at: u64, words: usize) -> impl Iterator<Item = u64> {
+    let page = PAGE_WORDS * 8;
+    (at - at % page as u64..at.saturating_add(words as u64 * 8)).step_by(page)
+}
+
+/// Memory of which all that earlier reads needed is read at once. That takes much less time than one step after another,
+/// in which an allocator that is in use seldom rests.
 struct ReadAhead<'a, W> {
     memory: &'a W,
-    /// What was read ahead; twice, of what is read twice.
-    ahead: RefCell<HashMap<Range, VecDeque<Vec<u64>>>>,
-    before: Vec<Range>,
+    /// What was read ahead; of the ends, twice.
+    ends: RefCell<HashMap<Range, VecDeque<Vec<u64>>>>,
+    pages: RefCell<HashMap<u64, Vec<u64>>>,
     asked: RefCell<Vec<Range>>,
 }
 
 impl<'a, W: Words> ReadAhead<'a, W> {
-    fn of(memory: &'a W, before: Vec<Range>) -> Option<Self> {
-        let mut ahead: HashMap<_, VecDeque<_>> = HashMap::new();
-        let found = match before.is_empty() {
-            true => Vec::new(),
-            false => memory.read(&before)?,
-        };
-        for (range, words) in before.iter().zip(found) {
-            ahead.entry(*range).or_default().push_back(words);
+    fn of(memory: &'a W, needed: &Needed) -> Option<Self> {
+        let mut ends: HashMap<_, VecDeque<_>> = HashMap::new();
+        let mut pages = HashMap::new();
+        let ranges = needed.ranges();
+        for (range, words) in ranges.iter().zip(memory.read(&ranges)?) {
+            if needed.ends.contains(range) {
+                ends.entry(*range).or_default().push_back(words);
+                continue;
+            }
+            let mut words = words.chunks(PAGE_WORDS).map(<[u64]>::to_vec);
+            pages.extend(
+                pages_of(range.0, range.1).map(|at| (at, words.next().unwrap_or_default())),
+            );
         }
         Some(Self {
             memory,
-            ahead: RefCell::new(ahead),
-            before,
+            ends: ends.into(),
+            pages: pages.into(),
             asked: RefCell::default(),
         })
     }
 
-    /// What to read ahead next: what was needed, if that went on to the end, where the first region is read again.
-    fn needed(self) -> Vec<Range> {
-        let asked = self.asked.into_inner();
-        match asked.get(1).zip(asked.get(2..)) {
-            Some((first, rest)) if rest.contains(first) => asked,
-            _ => self.before,
+    fn known(&self, &(at, words): &Range) -> Option<Vec<u64>> {
+        if words == PAGE_WORDS {
+            return self.ends.borrow_mut().get_mut(&(at, words))?.pop_front();
         }
+        let (pages, first) = (self.pages.borrow(), (at / 8) as usize % PAGE_WORDS);
+        let mut found = Vec::new();
+        for page in pages_of(at, words) {
+            found.extend(pages.get(&page)?);
+        }
+        let found = found.get(first..).unwrap_or_default();
+        Some(found[..words.min(found.len())].to_vec())
     }
 }
 
 impl<W: Words> Words for ReadAhead<'_, W> {
     fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>> {
         self.asked.borrow_mut().extend(ranges);
-        let mut ahead = self.ahead.borrow_mut();
-        let known = |range| ahead.get_mut(range)?.pop_front();
-        let found: Option<Vec<_>> = ranges.iter().map(known).collect();
+        let found: Option<Vec<_>> = ranges.iter().map(|range| self.known(range)).collect();
         found.or_else(|| {
             // What is read from now on is later than all of it.
-            ahead.clear();
+            self.ends.borrow_mut().clear();
+            self.pages.borrow_mut().clear();
             self.memory.read(ranges)
         })
     }

@@ -3,7 +3,7 @@ mod bfc;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use super::{ReadAhead, Unread, Words, torch};
+use super::{Needed, ReadAhead, Unread, Words, torch};
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundSegment};
 
 /// Memory of a process that does not exist.
@@ -19,18 +19,26 @@ impl Words for Heap {
     fn read(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u64>>> {
         let number = self.reads.replace(self.reads.get() + 1);
         let changed = self.change.filter(|(at, _)| number >= *at);
+        let changed = changed.map(|(_, at)| at);
         let words = |&(at, words): &(u64, usize)| {
-            let Some((base, object)) = self.objects.range(..=at).next_back() else {
+            // Between objects are zeros.
+            let last = self.objects.last_key_value();
+            let end = last.map_or(0, |(base, object)| base + object.len() as u64 * 8);
+            let end = end.min(at.saturating_add(words as u64 * 8));
+            let first = self.objects.range(..=at).next_back().map(|it| *it.0);
+            let Some(first) = first.filter(|_| at < end) else {
                 return Vec::new();
             };
-            let first = usize::try_from((at - base) / 8).unwrap();
-            let found = object.get(first..).unwrap_or_default();
-            let found = found[..words.min(found.len())]
-                .iter()
-                .zip((at..).step_by(8));
-            let found =
-                found.map(|(word, at)| word + u64::from(changed.is_some_and(|it| it.1 == at)));
-            found.collect()
+            let mut found = vec![0; usize::try_from((end - at) / 8).unwrap()];
+            for (base, object) in self.objects.range(first..end) {
+                for (word, place) in object.iter().zip((*base..).step_by(8)) {
+                    let index = place.checked_sub(at).map(|bytes| (bytes / 8) as usize);
+                    if let Some(found) = index.and_then(|index| found.get_mut(index)) {
+                        *found = word + u64::from(changed == Some(place));
+                    }
+                }
+            }
+            found
         };
         Some(ranges.iter().map(words).collect())
     }
@@ -351,7 +359,7 @@ fn an_allocator_that_is_used_meanwhile_is_not_read() {
 #[test]
 fn what_was_needed_is_read_ahead() {
     let Scene {
-        mut heap,
+        heap,
         root,
         expected,
         counters,
@@ -364,31 +372,32 @@ fn what_was_needed_is_read_ahead() {
         reads: Cell::new(0),
         ..heap.clone()
     };
-    let needed_for = |heap: &Heap, ahead: &[_]| {
-        let memory = ReadAhead::of(heap, ahead.to_vec()).unwrap();
-        (torch::read(&memory, root), memory.needed())
+    let read = |heap: &Heap, needed: &Needed| {
+        let memory = ReadAhead::of(heap, needed).unwrap();
+        (torch::read(&memory, root), memory.asked.into_inner())
     };
     let mut torn = (0..reads)
         .rev()
-        .map(|at| needed_for(&changed(&heap, at), &[]));
-    let (_, needed) = torn
+        .map(|at| read(&changed(&heap, at), &Needed::default()));
+    let (_, asked) = torn
         .find(|(found, _)| *found == Err(Unread::Changed))
         .unwrap();
+    let mut needed = Needed::default();
+    needed.add(&asked);
     // What changes after that one read isn't seen. Only what streams may be is read later.
     let later = changed(&heap, 1);
-    let (found, again) = needed_for(&later, &needed);
+    let (found, _) = read(&later, &needed);
     assert_eq!(found, Ok(expected));
     assert!(later.reads.get() < reads / 2, "{reads}");
-    assert!(again.starts_with(&needed[..9]) && again.len() > needed.len());
     // From the first that was not read ahead on, everything is read now, and the change is seen.
-    let end = needed.iter().rposition(|range| *range == needed[1]);
+    let counter = (counters[0] + 16, 1);
+    let mut needed = Needed::default();
+    needed.add(&[counter]);
     let later = changed(&heap, 1);
-    let (found, _) = needed_for(&later, &needed[..end.unwrap()]);
-    assert_eq!(found, Err(Unread::Changed));
-    // A read that fails early does not say what is needed.
-    heap.set(root, &[0x50]);
-    let (found, kept) = needed_for(&heap, &needed);
-    assert_eq!((found, kept), (Err(Unread::Empty), needed));
+    let memory = ReadAhead::of(&later, &needed).unwrap();
+    let ranges = [counter, (root + (1 << 20), 1), counter];
+    let [before, _, after] = ranges.map(|range| memory.read(&[range]).unwrap());
+    assert_eq!(before[0][0] + 1, after[0][0]);
 }
 
 #[test]

@@ -71,9 +71,11 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
         of_trees.chain(of_tables).collect::<Vec<_>>().into_iter(),
     )?;
 
-    let is_same =
-        region(memory, allocator, ROOT_WORDS)? == words && regions(memory, &bases)? == before;
-    if !is_same {
+    let (words_now, now) = (
+        region(memory, allocator, ROOT_WORDS)?,
+        regions(memory, &bases)?,
+    );
+    if words_now != words || now != before {
         return Err(Unread::Changed);
     }
 
@@ -231,7 +233,7 @@ impl Blocks {
 struct Layout {
     ptr: usize,
     size: usize,
-    requested: Option<usize>,
+    requested: usize,
     prev: usize,
     stream: Option<usize>,
 }
@@ -316,14 +318,16 @@ impl Layout {
                     device.in_use.iter().all(fits) && counters(words, [asked()]).is_some()
                 })
         };
+        // Counters that do not agree with each other are in the midst of a change.
         let requested = (0..BLOCK_WORDS).find(is_requested);
+        let requested = requested.ok_or(Unread::Changed)?;
         let is_stream = |&at: &usize| {
-            let known = [Some(ptr), Some(size), Some(pool), requested, Some(prev)];
+            let known = [ptr, size, pool, requested, prev];
             let is_same = |&block: &u64| match raw.word(block, prev) {
                 0 => true,
                 before => raw.word(before, at) == raw.word(block, at),
             };
-            at > 0 && !known.contains(&Some(at)) && by_address.values().all(is_same)
+            at > 0 && !known.contains(&at) && by_address.values().all(is_same)
         };
         let is_several = |at: usize| {
             let mut words = by_address.values().map(|&block| raw.word(block, at));
@@ -412,7 +416,7 @@ impl Layout {
                 found.blocks.push(FoundBlock {
                     address,
                     bytes,
-                    requested_bytes: at(block, self.requested),
+                    requested_bytes: raw.word(block, self.requested),
                     is_pending: !device.live.contains(&block),
                 });
             }
