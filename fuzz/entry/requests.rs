@@ -54,6 +54,7 @@ async fn answered(request: &[u8], document: &[u8]) -> io::Result<Tried> {
         listen: Listen::default(),
         tls: None,
         token: None,
+        snapshots: true,
         limits: MetricLimits::default(),
     };
     let site = Arc::new(Site::new(&config, Documents::new(sender)));

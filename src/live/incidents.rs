@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::io::BufWriter;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,15 +11,15 @@ use super::hook::Hooks;
 use super::run::{look_up, symbols};
 use super::sink::Sink;
 use crate::host::host_info::ProcFs;
-use gpuprobe_cuda::Framework;
+use gpuprobe_analysis::snapshot::FoundSnapshot;
 use gpuprobe_engine::incidents::{Incident, IncidentOutcome};
-use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_model::clock::WallClock;
 use gpuprobe_model::{GpuHolder, GpuUsage, GpuUse};
-use gpuprobe_os::say;
+use gpuprobe_os::{files, say};
 use gpuprobe_recording::log::LogNote;
 use gpuprobe_report::{View, incidents};
-use gpuprobe_views::{export, json, text};
+use gpuprobe_views::export::write_snapshot;
+use gpuprobe_views::{json, text};
 
 /// How long to wait for a retry: PyTorch frees its cache and tries again, and a program that cannot
 /// continue exits.
@@ -26,8 +27,8 @@ const SETTLES_WITHIN: Duration = Duration::from_millis(500);
 /// How long to wait for symbols.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often a process that uses its allocator is tried.
-const SNAPSHOT_TRIES: u32 = 5;
+/// How long a process that uses its allocator is tried.
+const SNAPSHOT_WITHIN: Duration = Duration::from_millis(50);
 
 /// What has been printed of an incident.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub(super) struct Incidents {
     pub(super) hooks: Option<Hooks>,
     /// Whether PyTorch's memory is looked for when it happens, and what was found, by number.
     takes_snapshots: bool,
-    found: BTreeMap<u64, Vec<DeviceBlocks>>,
+    found: BTreeMap<u64, FoundSnapshot>,
 }
 
 impl Incidents {
@@ -73,12 +74,10 @@ impl Incidents {
             }
             if self.takes_snapshots {
                 // Before the program unwinds, which frees some of it.
-                let pid = incident.pid;
-                let found = (0..SNAPSHOT_TRIES).find_map(|_| {
-                    let mut blocks = sink.host_info.blocks.borrow_mut();
-                    blocks.read(pid, Framework::PyTorch, &[]).ok()
-                });
-                self.found.extend(found.map(|found| (id, found)));
+                let mut blocks = sink.host_info.blocks.borrow_mut();
+                let found = blocks.read_tried(incident.pid, SNAPSHOT_WITHIN).ok();
+                let found = found.map(|found| (id, FoundSnapshot::new(&found, None)));
+                self.found.extend(found);
             }
             let nvml = sink.host_info.nvml.as_ref();
             if let Some(nvml) = nvml.filter(|_| !incident.asked.at_host) {
@@ -117,7 +116,7 @@ impl Incidents {
             if let Some(found) = self.found.remove(&id)
                 && outcome != IncidentOutcome::Retried
             {
-                write_snapshot(id, report.who.pid, &found);
+                write(id, report.who.pid, &found);
             }
             if !outcome.is_final() {
                 self.open.insert(id, Told::Outcome(outcome));
@@ -132,9 +131,10 @@ impl Incidents {
 }
 
 /// Writes PyTorch's memory at an incident into a new file in the current folder.
-fn write_snapshot(id: u64, pid: u32, found: &[DeviceBlocks]) {
+fn write(id: u64, pid: u32, found: &FoundSnapshot) {
     let name = format!("gpuprobe-oom-{pid}-{id}.pickle");
-    match export::snapshot_into(found, Path::new(&name)) {
+    let created = files::create_new(Path::new(&name));
+    match created.and_then(|(file, _)| write_snapshot(found, &mut BufWriter::new(file))) {
         Ok(()) => say(format_args!(
             "PyTorch's memory at incident #{id} is in {name}"
         )),

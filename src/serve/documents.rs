@@ -1,7 +1,9 @@
 //! Documents of the event loop, each kept for a moment.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use hyper::StatusCode;
 use hyper::body::Bytes;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{Mutex, oneshot};
@@ -10,7 +12,7 @@ use tokio::sync::{Mutex, oneshot};
 const KEPT_FOR: Duration = Duration::from_millis(500);
 
 /// A document that the event loop is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ServedDocument {
     /// Nothing: that there is an answer says that tracing goes on.
     Ready,
@@ -28,13 +30,20 @@ pub(crate) enum ServedDocument {
     Allocated,
     /// Profile of launches by kernel, pprof.
     Launches,
+    /// PyTorch's memory in a process, pickle.
+    Snapshot(u32),
 }
 
-/// Their number.
-const DOCUMENTS: usize = ServedDocument::Launches as usize + 1;
+/// Why there is no document: the status, and the reason if there is one beside it.
+pub(crate) type Refusal = (StatusCode, Option<String>);
 
-/// An answer: a document, or the reason why there is none.
-pub(crate) type Answer = Result<Vec<u8>, String>;
+/// A document, or why there is none.
+pub(crate) type Answer = Result<Vec<u8>, Refusal>;
+
+/// The document may be there later.
+pub(crate) fn unavailable(why: &(impl ToString + ?Sized)) -> Refusal {
+    (StatusCode::SERVICE_UNAVAILABLE, Some(why.to_string()))
+}
 
 /// A request to the event loop.
 pub(crate) struct DocumentRequest {
@@ -47,7 +56,7 @@ pub(crate) struct DocumentRequest {
 /// Asks for documents. Who asks for one that another is waiting for gets the same.
 pub(super) struct Documents {
     requests: Sender<DocumentRequest>,
-    kept: [Mutex<Option<(Instant, Bytes)>>; DOCUMENTS],
+    kept: Mutex<HashMap<ServedDocument, (Instant, Bytes)>>,
 }
 
 impl Documents {
@@ -55,24 +64,23 @@ impl Documents {
     pub(super) fn new(requests: Sender<DocumentRequest>) -> Self {
         Self {
             requests,
-            kept: Default::default(),
+            kept: Mutex::default(),
         }
     }
 
     /// The bytes of `document`.
-    pub(super) async fn get(&self, document: ServedDocument) -> Result<Bytes, String> {
-        let over = || "the session has ended".to_owned();
-        let mut kept = self.kept[document as usize].lock().await;
-        if let Some((since, bytes)) = &*kept
-            && since.elapsed() <= KEPT_FOR
-        {
+    pub(super) async fn get(&self, document: ServedDocument) -> Result<Bytes, Refusal> {
+        let over = || unavailable("the session has ended");
+        let mut kept = self.kept.lock().await;
+        kept.retain(|_, (since, _)| since.elapsed() <= KEPT_FOR);
+        if let Some((_, bytes)) = kept.get(&document) {
             return Ok(bytes.clone());
         }
         let (answer, answered) = oneshot::channel();
         let request = DocumentRequest { document, answer };
         self.requests.send(request).await.map_err(|_| over())?;
         let bytes: Bytes = answered.await.map_err(|_| over())??.into();
-        *kept = Some((Instant::now(), bytes.clone()));
+        kept.insert(document, (Instant::now(), bytes.clone()));
         Ok(bytes)
     }
 }

@@ -10,7 +10,7 @@ use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
-use super::documents::{Documents, ServedDocument};
+use super::documents::{Documents, Refusal, ServedDocument};
 use super::{Listen, ServeConfig};
 use gpuprobe_views::metrics::{OPENMETRICS, PROMETHEUS, prometheus};
 
@@ -22,7 +22,7 @@ const READY_WITHIN: Duration = Duration::from_secs(2);
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
-const PPROF: &str = "application/octet-stream";
+const BYTES: &str = "application/octet-stream";
 
 /// The path that is answered to whoever asks, whether or not tracing goes on.
 const ALIVE: &str = "/healthz";
@@ -34,13 +34,11 @@ const DOCUMENTS: &[(&str, ServedDocument, &str)] = &[
     ("/metrics", ServedDocument::Metrics, OPENMETRICS),
     ("/api/v1/report", ServedDocument::Report, JSON),
     ("/api/v1/explain", ServedDocument::Explain, JSON),
-    ("/debug/pprof/gpu_inuse", ServedDocument::InUse, PPROF),
-    ("/debug/pprof/gpu_alloc", ServedDocument::Allocated, PPROF),
-    ("/debug/pprof/gpu_launches", ServedDocument::Launches, PPROF),
+    ("/api/v1/snapshot", ServedDocument::Snapshot(0), BYTES),
+    ("/debug/pprof/gpu_inuse", ServedDocument::InUse, BYTES),
+    ("/debug/pprof/gpu_alloc", ServedDocument::Allocated, BYTES),
+    ("/debug/pprof/gpu_launches", ServedDocument::Launches, BYTES),
 ];
-
-/// Why there is no document: the status, and the reason if there is one beside it.
-type Refusal = (StatusCode, Option<String>);
 
 /// The answers to all requests.
 pub(super) struct Site {
@@ -109,17 +107,21 @@ impl Site {
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             return Err((StatusCode::METHOD_NOT_ALLOWED, None));
         }
-        let Some(&(_, document, content)) = found else {
+        let Some(&(_, mut document, content)) = found else {
             return Ok((TEXT, Bytes::from_static(b"alive\n")));
         };
+        if let ServedDocument::Snapshot(pid) = &mut document {
+            let mut pairs = request.uri().query().unwrap_or_default().split('&');
+            let given = pairs.find_map(|pair| pair.strip_prefix("pid=")?.parse().ok());
+            let why = || (StatusCode::BAD_REQUEST, Some("give ?pid=N".to_owned()));
+            *pid = given.ok_or_else(why)?;
+        }
         let within = match document {
             ServedDocument::Ready => READY_WITHIN,
             _ => DOCUMENT_WITHIN,
         };
         let got = timeout(within, self.documents.get(document)).await;
-        let unavailable = |why| (StatusCode::SERVICE_UNAVAILABLE, why);
-        let got = got.map_err(|_| unavailable(None))?;
-        let bytes = got.map_err(|why| unavailable(Some(why)))?;
+        let bytes = got.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, None))??;
         if document == ServedDocument::Metrics && !takes_openmetrics(request) {
             let older = prometheus(&String::from_utf8_lossy(&bytes));
             return Ok((PROMETHEUS, older.into()));

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
 use documents::Documents;
-pub(crate) use documents::{Answer, DocumentRequest, ServedDocument};
+pub(crate) use documents::{Answer, DocumentRequest, ServedDocument, unavailable};
 use http::Site;
 pub use listen::Listen;
 use listen::Listener;
@@ -45,6 +45,8 @@ pub struct ServeConfig {
     pub tls: Option<TlsAcceptor>,
     /// The bearer token that requests need, if any.
     pub token: Option<String>,
+    /// Memory of PyTorch is served, with addresses.
+    pub snapshots: bool,
     /// Limits on the number of series.
     pub limits: MetricLimits,
 }

@@ -54,6 +54,10 @@ pub(in crate::cli) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = MetricLimits::default().series)]
     max_series: usize,
 
+    /// Serve PyTorch's memory in a process, for its viewer, with addresses: /api/v1/snapshot?pid=N.
+    #[arg(long)]
+    snapshots: bool,
+
     #[command(flatten)]
     modes: Modes,
 
@@ -85,6 +89,7 @@ impl ServeArgs {
             listen: self.listen.clone(),
             tls,
             token: self.token_file.as_deref().map(token_in).transpose()?,
+            snapshots: self.snapshots,
             limits: MetricLimits {
                 series: self.max_series,
                 ..MetricLimits::default()

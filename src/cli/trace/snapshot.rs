@@ -2,24 +2,22 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
 use crate::host::process::ProcessHandle;
-use gpuprobe_cuda::Framework;
-use gpuprobe_model::blocks::DeviceBlocks;
+use gpuprobe_analysis::snapshot::FoundSnapshot;
 use gpuprobe_model::text::size;
-use gpuprobe_os::{files, say};
-use gpuprobe_stacks::blocks::{BlockReader, Unread};
+use gpuprobe_os::say;
+use gpuprobe_stacks::blocks::BlockReader;
 use gpuprobe_stacks::helper::{FileReader, HelperHost, ProcessReader};
-use gpuprobe_views::export;
+use gpuprobe_views::export::write_snapshot;
+use gpuprobe_views::to_output;
 
-/// How long a process that uses its allocator all the time is tried, and the pause between two tries.
+/// How long a process that uses its allocator all the time is tried.
 const TRIED_FOR: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// A snapshot of a running process.
 #[derive(Debug, Args)]
@@ -43,10 +41,15 @@ impl SnapshotArgs {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let pid = self.pid;
         ProcessHandle::of(pid).with_context(|| format!("there is no process with id {pid}"))?;
-        let found = blocks_of(pid)?;
-        let path = Some(&*self.output).filter(|path| !files::is_stdout(path));
-        export::snapshot(&found, path)?;
-        for device in &found {
+        let files = FileReader::new(HelperHost::Process);
+        let mut blocks = BlockReader::new(files, ProcessReader::new(HelperHost::Process));
+        let found = blocks.read_tried(pid, TRIED_FOR);
+        let found = found
+            .map_err(|why| anyhow!("PyTorch's allocator in process {pid} cannot be read: {why}"))?;
+        to_output(Some(&self.output), false, |out| {
+            Ok(write_snapshot(&FoundSnapshot::new(&found, None), out)?)
+        })?;
+        for device in &found.devices {
             say(format_args!(
                 "cuda:{}: {} allocated of {} reserved, in {} blocks",
                 device.device,
@@ -56,25 +59,5 @@ impl SnapshotArgs {
             ));
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn blocks_of(pid: u32) -> Result<Vec<DeviceBlocks>> {
-    let files = FileReader::new(HelperHost::Process);
-    let mut reader = BlockReader::new(files, ProcessReader::new(HelperHost::Process));
-    let until = Instant::now() + TRIED_FOR;
-    loop {
-        match reader.read(pid, Framework::PyTorch, &[]) {
-            Ok(found) => return Ok(found),
-            Err(Unread::Empty) => {
-                bail!(
-                    "process {pid} has no memory from PyTorch's allocator, or a PyTorch before 2.0"
-                )
-            }
-            Err(why) if why == Unread::Unreadable || Instant::now() > until => {
-                bail!("PyTorch's allocator in process {pid} cannot be read: {why}")
-            }
-            Err(_) => thread::sleep(PAUSE),
-        }
     }
 }

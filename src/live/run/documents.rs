@@ -4,17 +4,21 @@ use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use hyper::StatusCode;
 use serde::Serialize;
 
-use super::reading::Reading;
+use super::reading::{Reading, symbols};
 use super::snapshot::Snapshots;
 use crate::live::announce;
 use crate::live::own_use::own_use;
-use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, Serving};
+use crate::live::top::NAMES_WITHIN;
+use crate::serve::{Answer, DocumentRequest, ServeConfig, ServedDocument, Serving, unavailable};
+use gpuprobe_analysis::snapshot::FoundSnapshot;
 use gpuprobe_model::{TracingCost, clock};
 use gpuprobe_report::metrics::Metrics;
-use gpuprobe_report::profile::{self, ProfileScope, Weight};
+use gpuprobe_report::profile::{self, ProfileScope, ProfiledMemory, Weight};
 use gpuprobe_report::{Options, Report, words};
+use gpuprobe_views::export::write_snapshot;
 use gpuprobe_views::metrics::openmetrics;
 use gpuprobe_views::profile::pprof;
 use gpuprobe_views::status;
@@ -26,6 +30,8 @@ const NEW_FOR: Duration = Duration::from_millis(400);
 const SHARE: u32 = 4;
 /// Maximum of that.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long blocks of a process that uses its allocator all the time are tried.
+const BLOCKS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The HTTP thread, and what it is answered with.
 pub(super) struct Served {
@@ -104,12 +110,13 @@ impl Served {
                 self.update_metrics(reading, snapshots)?;
                 let text = openmetrics(&self.metrics.families);
                 text.map(String::into_bytes)
-                    .map_err(|error| error.to_string())
+                    .map_err(|error| unavailable(&error))
             }
             ServedDocument::Report => json(&self.newest(reading, snapshots)?.report),
             ServedDocument::Explain => json(&self.newest(reading, snapshots)?.explanation),
             ServedDocument::InUse => memory_profile(reading, Weight::End)?,
             ServedDocument::Allocated => memory_profile(reading, Weight::Total)?,
+            ServedDocument::Snapshot(pid) => torch_snapshot(pid, reading)?,
             ServedDocument::Launches => {
                 let trace = self.newest(reading, snapshots)?.report.cudatrace.as_ref();
                 let now = reading.clock.wall(clock::monotonic_ns());
@@ -178,6 +185,39 @@ fn memory_profile(reading: &mut Reading<'_>, weight: Weight) -> Result<Answer> {
     Ok(packed(|out| pprof::write(&profile, out)))
 }
 
+/// PyTorch's memory in a process that may be traced, for its viewer.
+fn torch_snapshot(pid: u32, reading: &mut Reading<'_>) -> Result<Answer> {
+    let is_on = reading.config.serve.as_ref().is_some_and(|it| it.snapshots);
+    let process = reading.sink.state.ledger.process_of(pid);
+    if !is_on || process.is_none_or(|process| process.exited) {
+        let why = format!("process {pid} is not traced, or --snapshots is off");
+        return Ok(Err((StatusCode::NOT_FOUND, Some(why))));
+    }
+    // Names the lines.
+    let scope = ProfileScope {
+        of: ProfiledMemory::Tensors,
+        pid: Some(pid),
+        ..ProfileScope::default()
+    };
+    reading.profile(scope, NAMES_WITHIN)?;
+    let mut blocks = reading.sink.host_info.blocks.borrow_mut();
+    let found = match blocks.read_tried(pid, BLOCKS_WITHIN) {
+        Ok(found) => found,
+        Err(why) => {
+            let why = format!("PyTorch's allocator in process {pid} cannot be read: {why}");
+            return Ok(Err(unavailable(&why)));
+        }
+    };
+    drop(blocks);
+    // A block that has taken the place of another is known by then.
+    reading.catch_up()?;
+    let process = reading.sink.state.ledger.process_of(pid);
+    let process = process.filter(|_| !reading.rings.is_behind());
+    let traced = process.map(|process| (process, symbols(&reading.sink)));
+    let snapshot = FoundSnapshot::new(&found, traced);
+    Ok(packed(|out| Ok(write_snapshot(&snapshot, out)?)))
+}
+
 /// The session in a few words.
 fn session(reading: &Reading<'_>, snapshots: &Snapshots) -> Vec<(&'static str, String)> {
     let (config, tracer) = (reading.config, &reading.tracer);
@@ -210,11 +250,13 @@ fn session(reading: &Reading<'_>, snapshots: &Snapshots) -> Vec<(&'static str, S
 }
 
 fn json(document: &impl Serialize) -> Answer {
-    serde_json::to_vec(document).map_err(|error| error.to_string())
+    serde_json::to_vec(document).map_err(|error| unavailable(&error))
 }
 
 fn packed(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Answer {
     let mut bytes = Vec::new();
     let packed = write(&mut bytes);
-    packed.map(|()| bytes).map_err(|error| format!("{error:#}"))
+    packed
+        .map(|()| bytes)
+        .map_err(|error| unavailable(&format!("{error:#}")))
 }

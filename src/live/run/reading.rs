@@ -71,6 +71,12 @@ impl Reading<'_> {
         self.read_until(Some(Instant::now() + READ_FOR), false)
     }
 
+    /// Reads what programs have done until now, as far as that takes no longer than [`READ_FOR`].
+    pub(super) fn catch_up(&mut self) -> Result<()> {
+        self.rings.flush()?;
+        self.read_until(Some(Instant::now() + READ_FOR), true)
+    }
+
     /// Reads the losses, what is in the rings now, all of it with `is_final`, and the launch counts.
     pub(super) fn read_for_report(&mut self, is_final: bool) -> Result<()> {
         self.count_losses();

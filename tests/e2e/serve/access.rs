@@ -60,6 +60,7 @@ fn root_only_what_reads_is_answered_by_a_thread_without_rights() {
             ("POST /metrics", &["Content-Length: 3"], 405),
             ("DELETE /api/v1/report", &[], 405),
             ("GET /nothing", &[], 404),
+            ("GET /api/v1/snapshot?pid=1", &[], 404),
             ("GET /../etc/passwd", &[], 404),
             ("GET /metrics", &["Host: evil.example"], 421),
             ("GET /metrics", &["Host: 127.0.0.1:9477"], 200),

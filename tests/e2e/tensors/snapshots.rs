@@ -1,6 +1,6 @@
 //! Snapshots for PyTorch's viewers equal the allocator's own, block by block.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -13,6 +13,7 @@ use super::truth::{Device, snapshot};
 use super::{EXPANDABLE, assert_pytorch, running, started};
 use crate::harness::gpuprobe::{BINARY, output_of};
 use crate::harness::report::{list, number, without_costs};
+use crate::harness::served::Served;
 use crate::harness::{Gpuprobe, Setup};
 use crate::recording::Recording;
 
@@ -183,6 +184,51 @@ fn root_a_snapshot_is_taken_when_memory_runs_out() {
 fn root_snapshots_of_running_processes_are_the_allocators_own() {
     check_running(&[]);
     check_running(&[EXPANDABLE]);
+}
+
+#[test]
+fn root_snapshots_are_served_with_the_lines_that_were_traced() {
+    let mut workload = running(&[("STANDIN_TORCH_BLOCKS", "9"), ("STANDIN_DEVICES", "2")]);
+    workload.play(RUNNING);
+    let pid = workload.pid;
+    let mut other = running(&[("STANDIN_TORCH_BLOCKS", "3")]);
+    other.play("tmalloc a 1000");
+    let served = Served::start(&["--snapshots", "--pid", &pid.to_string()]);
+    let get = |query: &str| served.get(&format!("/api/v1/snapshot{query}"));
+    let old = snapshot(&mut workload);
+    workload.play("tmalloc f 3000000 4; tmalloc f 900 5; setdevice 0; tmalloc f 1234");
+    let truth = snapshot(&mut workload);
+    let answer = get(&format!("?pid={pid}"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("now.pickle");
+    fs::write(&file, &answer.body).unwrap();
+    let snapshot = loaded(&file);
+    let segments = list(&snapshot, "segments").iter();
+    let all: Vec<_> = segments.clone().map(found).collect();
+    assert_eq!(all, expected(&truth));
+    let place = |b: &Value| (number(b, "address"), number(b, "size"));
+    let lines = segments.flat_map(|segment| list(segment, "blocks"));
+    let mut lines: Vec<_> = lines
+        .filter(|block| {
+            let mut frames = list(block, "frames").iter();
+            frames.any(|frame| frame["name"] == "run_tmalloc")
+        })
+        .map(place)
+        .collect();
+    lines.sort_unstable();
+    let live = |devices: &[Device]| -> BTreeSet<_> {
+        let blocks = devices.iter().flat_map(Device::live);
+        blocks.map(|block| (block.address, block.bytes)).collect()
+    };
+    let new: Vec<_> = live(&truth).difference(&live(&old)).copied().collect();
+    assert_eq!((lines.len(), lines), (10, new));
+
+    let other = format!("?pid={}", other.pid);
+    for (query, status) in [("", 400), ("?pid=x", 400), ("?pid=1", 404), (&other, 404)] {
+        let answer = get(query);
+        assert_eq!(answer.status, status, "{query}: {answer:?}");
+    }
 }
 
 fn check(settings: &[(&str, &str)]) {

@@ -497,6 +497,7 @@ pub(super) fn segment_found(
     device: u16,
     segment: &FoundSegment,
     in_use: &[FoundBlock],
+    mut stack_of: impl FnMut(&FoundBlock) -> StackId,
 ) -> SnapshotSegment {
     let end = segment.address.saturating_add(segment.bytes);
     let (mut blocks, mut at) = (Vec::new(), segment.address);
@@ -512,7 +513,7 @@ pub(super) fn segment_found(
                     found.address,
                     found.bytes,
                     Some(found.asked_bytes()),
-                    StackId::None,
+                    stack_of(found),
                 )
             });
             at = found.address.saturating_add(found.bytes);

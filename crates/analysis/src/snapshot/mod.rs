@@ -13,7 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::{File, Played};
 use gpuprobe_engine::{Allocator, Process};
-use gpuprobe_model::blocks::DeviceBlocks;
+use gpuprobe_model::blocks::FoundBlocks;
+use gpuprobe_model::stack::{Frame, NoSymbols, Symbolize};
 use gpuprobe_model::text::size;
 use gpuprobe_recording::Source;
 use gpuprobe_recording::log::LogReader;
@@ -26,6 +27,9 @@ const SITES: usize = 5;
 
 /// Shown in place of a call stack for context memory.
 const CONTEXT: &str = "what nvidia-smi says that the process uses beyond what was traced";
+
+/// Function, file and line of a frame.
+pub type FrameTexts = (String, String, u32);
 
 /// Number of a call stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -113,19 +117,51 @@ pub struct SnapshotBlock {
     pub stack: StackId,
 }
 
-/// The segments of blocks that were found in the memory of a process.
-pub fn segments_found(found: &[DeviceBlocks]) -> Vec<SnapshotSegment> {
-    let of_device = |device: &DeviceBlocks| {
-        let mut rest = &device.blocks[..];
-        let segments = device.segments.iter().map(|segment| {
-            let end = segment.address.saturating_add(segment.bytes);
-            let (here, behind) = rest.split_at(rest.partition_point(|block| block.address < end));
-            rest = behind;
-            layout::segment_found(device.device, segment, here)
-        });
-        segments.collect::<Vec<_>>()
-    };
-    found.iter().flat_map(of_device).collect()
+/// PyTorch's blocks that were found in the memory of a process, and where they were allocated as far as that was traced.
+#[derive(Debug)]
+pub struct FoundSnapshot {
+    /// The segments of all devices.
+    pub segments: Vec<SnapshotSegment>,
+    /// Function, file and line of the frames of each stack.
+    frames: Vec<Vec<FrameTexts>>,
+}
+
+impl FoundSnapshot {
+    /// Of what was found in a process, which may be traced.
+    pub fn new(found: &FoundBlocks, traced: Option<(&Process, &dyn Symbolize)>) -> Self {
+        let mut segments = Vec::new();
+        let mut trace = ProcessTrace::default();
+        for device in &found.devices {
+            let allocator = traced.and_then(|(process, _)| pytorch(process, device.device));
+            let mut rest = &device.blocks[..];
+            segments.extend(device.segments.iter().map(|segment| {
+                let end = segment.address.saturating_add(segment.bytes);
+                let here = rest.partition_point(|block| block.address < end);
+                let (here, behind) = rest.split_at(here);
+                rest = behind;
+                layout::segment_found(device.device, segment, here, |block| {
+                    trace.stack(allocator.and_then(|one| one.stack_of(block, found.time_ns)))
+                })
+            }));
+        }
+        let symbols = traced.map_or(&NoSymbols as &dyn Symbolize, |(_, symbols)| symbols);
+        let frames = trace
+            .stacks
+            .iter()
+            .map(|stack| stack.frames(found.pid, symbols));
+        Self {
+            segments,
+            frames: frames.map(texts).collect(),
+        }
+    }
+
+    /// Function, file and line of the frames of a stack, innermost first.
+    pub fn frames(&self, stack: StackId) -> Vec<FrameTexts> {
+        match stack {
+            StackId::Known(number) => self.frames[number].clone(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// The memory of a process at its end, or at that of the recording, with all events before.
@@ -241,20 +277,23 @@ impl Snapshot {
     }
 
     /// Function, file and line of the frames of a stack, innermost first.
-    pub fn frames(&self, stack: StackId) -> Vec<(String, String, u32)> {
+    pub fn frames(&self, stack: StackId) -> Vec<FrameTexts> {
         let stack = match stack {
             StackId::None => return Vec::new(),
             StackId::Context => return vec![(CONTEXT.to_owned(), String::new(), 0)],
             StackId::Known(number) => &self.trace.stacks[number],
         };
-        let frames = stack.frames(self.pid, self.played.symbols()).into_iter();
-        // Without a source file, the binary stands for it.
-        let frames = frames.map(|frame| {
-            let file = frame.file.unwrap_or(frame.module);
-            (frame.function, file, frame.line.unwrap_or(0))
-        });
-        frames.collect()
+        texts(stack.frames(self.pid, self.played.symbols()))
     }
+}
+
+fn texts(frames: Vec<Frame>) -> Vec<FrameTexts> {
+    // Without a source file, the binary stands for it.
+    let frames = frames.into_iter().map(|frame| {
+        let file = frame.file.unwrap_or(frame.module);
+        (frame.function, file, frame.line.unwrap_or(0))
+    });
+    frames.collect()
 }
 
 /// The largest call sites, of their labels, peaks of live bytes, and stacks.

@@ -2,6 +2,7 @@
 //! report with its events.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -13,6 +14,7 @@ use crate::totals::Total;
 use gpuprobe_cuda::{AddressSpace, BEFORE};
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment, RawBlock};
 use gpuprobe_model::event::Tensor;
+use gpuprobe_model::stack::CallStack;
 
 /// What an allocator was found to have when it was last looked for.
 #[derive(Debug, Default)]
@@ -313,6 +315,15 @@ impl Allocator {
         if block.row == BEFORE {
             self.found.before.subtract(block.size_bytes);
         }
+    }
+
+    /// Where a block that was found at this time was allocated, if that was traced.
+    pub fn stack_of(&self, found: &FoundBlock, time_ns: u64) -> Option<&Rc<CallStack>> {
+        let key = key(AddressSpace::Device, found.address);
+        let block = self.blocks.live.get(key)?;
+        let is_it = block.size_bytes == found.bytes && block.end_ns <= time_ns;
+        let site = self.blocks.sites.get(block.site).filter(|_| is_it)?;
+        site.stack.as_ref()
     }
 
     /// The found segment at an address.

@@ -11,6 +11,8 @@ mod torch;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
@@ -19,13 +21,16 @@ use crate::helper::{
 };
 use crate::module;
 use gpuprobe_cuda::Framework;
-use gpuprobe_model::blocks::{DeviceBlocks, RawBlock};
+use gpuprobe_model::blocks::{DeviceBlocks, FoundBlocks, RawBlock};
+use gpuprobe_model::clock;
 use gpuprobe_model::event::Tensor;
 use gpuprobe_os::proc::Mappings;
 
 /// Frameworks that have blocks which can be read.
 pub const FRAMEWORKS: [Framework; 3] = [Framework::PyTorch, Framework::TensorFlow, Framework::Xla];
 
+/// Pause between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Words that are read as one.
 const PAGE_WORDS: usize = 512;
 /// Pages that are read ahead, about.
@@ -94,6 +99,32 @@ impl BlockReader {
         }
     }
 
+    /// The blocks of PyTorch in process `pid`, tried again for so long where its allocator is in use.
+    ///
+    /// # Errors
+    /// Says why there are none.
+    pub fn read_tried(&mut self, pid: u32, within: Duration) -> Result<FoundBlocks, Unread> {
+        let until = Instant::now() + within;
+        let framework = Framework::PyTorch;
+        let row = gpuprobe_cuda::row_of_blocks(framework).ok_or(Unread::Empty)?;
+        loop {
+            let time_ns = clock::monotonic_ns();
+            match self.read(pid, framework, &[]) {
+                Err(Unread::Changed | Unread::Unlike(_)) if Instant::now() < until => {
+                    thread::sleep(PAUSE);
+                }
+                read => {
+                    return read.map(|devices| FoundBlocks {
+                        pid,
+                        row,
+                        time_ns,
+                        devices,
+                    });
+                }
+            }
+        }
+    }
+
     /// The allocated blocks of PyTorch in process `pid`, which may change meanwhile.
     ///
     /// # Errors
@@ -155,7 +186,7 @@ impl std::fmt::Display for Unread {
             Self::Changed => write!(f, "it changed while it was read"),
             Self::Unreadable => write!(f, "its memory cannot be read"),
             Self::Unlike(what) => write!(f, "its {what} are not where they were expected"),
-            Self::Empty => write!(f, "it has no blocks"),
+            Self::Empty => write!(f, "it has no blocks, or is older than PyTorch 2.0"),
         }
     }
 }

@@ -4,8 +4,9 @@ mod chrome;
 mod pickle;
 mod torch;
 mod tsv;
+pub use torch::write_found as write_snapshot;
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -16,7 +17,6 @@ use super::{are_same, to_output};
 use gpuprobe_analysis::snapshot::Snapshot;
 use gpuprobe_analysis::trace_rows;
 use gpuprobe_analysis::{File, Filter, NEWEST};
-use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::{files, say};
 
@@ -85,26 +85,6 @@ pub fn run(config: &ExportConfig, progress: &SharedProgress) -> Result<()> {
             tsv::write(&open()?, folder)
         }
     }
-}
-
-/// Writes a snapshot of blocks that were just found in the memory of a process, for PyTorch's viewers, to this file or
-/// standard output.
-///
-/// # Errors
-///
-/// Returns an error if the output cannot be written.
-pub fn snapshot(found: &[DeviceBlocks], path: Option<&Path>) -> Result<()> {
-    to_output(path, false, |out| Ok(torch::write_found(found, out)?))
-}
-
-/// The same into a new file.
-///
-/// # Errors
-///
-/// Returns an error if the name is taken, or the file cannot be written.
-pub fn snapshot_into(found: &[DeviceBlocks], path: &Path) -> Result<()> {
-    let (mut file, _) = files::create_new(path)?;
-    Ok(torch::write_found(found, &mut BufWriter::new(&mut file))?)
 }
 
 /// Calls `write` with the output, which must not be the input.

@@ -6,9 +6,8 @@ use std::io::{self, Write};
 
 use super::pickle::Pickle;
 use gpuprobe_analysis::snapshot::{
-    Snapshot, SnapshotBlock, SnapshotSegment, StackId, TraceEvent, segments_found,
+    FoundSnapshot, FrameTexts, Snapshot, SnapshotBlock, SnapshotSegment, StackId, TraceEvent,
 };
-use gpuprobe_model::blocks::DeviceBlocks;
 
 /// Values that are written once: lists of frames, and frames.
 #[derive(PartialEq, Eq, Hash)]
@@ -20,7 +19,7 @@ pub(super) enum Shared {
 type Out<'a> = Pickle<&'a mut dyn Write, Shared>;
 
 /// The frames of a call stack: function, file and line, innermost first.
-type Frames<'a> = &'a dyn Fn(StackId) -> Vec<(String, String, u32)>;
+type Frames<'a> = &'a dyn Fn(StackId) -> Vec<FrameTexts>;
 
 /// Writes a snapshot: its traces, in the order of devices, then its segments.
 pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
@@ -39,14 +38,17 @@ pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// Writes a snapshot of blocks that were just found in the memory of a process. The traces have nothing but the time.
-pub(super) fn write_found(found: &[DeviceBlocks], out: &mut dyn Write) -> io::Result<()> {
+///
+/// # Errors
+/// Returns the error of `out`.
+pub fn write_found(found: &FoundSnapshot, out: &mut dyn Write) -> io::Result<()> {
     let time_us = chrono::Utc::now().timestamp_micros();
-    let last = found.iter().map(|device| device.device).max();
+    let last = found.segments.iter().map(|segment| segment.device).max();
     let devices = last.map_or(0, |last| last + 1);
     write_parts(
         devices,
-        &segments_found(found),
-        &|_| Vec::new(),
+        &found.segments,
+        &|stack| found.frames(stack),
         out,
         |out, _| {
             out.list([()], |out, ()| {
