@@ -323,7 +323,8 @@ fn of_nvml(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<V
         all.push(say(process, Verdict::Context, bytes, said));
     }
     let other = u64::try_from(nvml.other_bytes).unwrap_or(0);
-    let bytes = other.saturating_sub(nvml.context_bytes.unwrap_or(0));
+    let known = nvml.context_bytes.unwrap_or(0);
+    let bytes = other.saturating_sub(known.saturating_add(nvml.segment_bytes));
     if bytes >= LITTLE {
         let what = match process.from_start {
             true => "code, what allocations are rounded up to, other APIs",

@@ -6,7 +6,7 @@ use super::truth::{Device, snapshot};
 use super::{EXPANDABLE, assert_pytorch, pytorch, running, settled, settled_of};
 use crate::harness::gpuprobe::output_of;
 use crate::harness::report::{list, number};
-use crate::harness::{Setup, Workload};
+use crate::harness::{Nvml, Setup, Workload};
 
 /// The variable that has the program keep its state as PyTorch does, with fields at places that it chooses.
 const BLOCKS: &str = "STANDIN_TORCH_BLOCKS";
@@ -143,14 +143,14 @@ fn root_blocks_of_a_busy_program_are_right_or_not_said() {
 
 #[test]
 fn root_chunks_from_before_attach_are_found() {
-    for (framework, command, seed) in [("xla", "xchunk", "4"), ("tensorflow", "tchunk", "9")] {
-        chunks_after_late_attach(framework, command, seed);
-    }
+    chunks_after_late_attach("XLA", "xchunk", "4");
+    chunks_after_late_attach("TensorFlow", "tchunk", "9");
 }
 
 const MIB: u64 = 1 << 20;
 
-fn chunks_after_late_attach(framework: &str, command: &str, seed: &str) {
+fn chunks_after_late_attach(name: &str, command: &str, seed: &str) {
+    let framework = &name.to_lowercase();
     let mut workload = running(&[("STANDIN_BFC", seed)]);
     let [first, second] = [16 * MIB, 200 * MIB].map(|bytes| {
         let reply = workload.say(&format!("tregion {bytes}"));
@@ -191,10 +191,10 @@ fn chunks_after_late_attach(framework: &str, command: &str, seed: &str) {
     let folder = tempfile::TempDir::new().unwrap();
     let recording = folder.path().join("run.sqlite");
     let recording = recording.to_str().unwrap();
-    let mut gpuprobe = Setup::pid(pid)
-        .interval("100ms")
-        .args(["--record", recording])
-        .start();
+    let nvml = Nvml::with_gpus(1);
+    nvml.says(&[(0, pid, 500 * MIB)]);
+    let setup = nvml.given_to(Setup::pid(pid)).interval("100ms");
+    let mut gpuprobe = setup.args(["--record", recording]).start();
 
     // Not the allocator's.
     workload.say("alloc 4096");
@@ -223,10 +223,15 @@ fn chunks_after_late_attach(framework: &str, command: &str, seed: &str) {
     );
     let report = gpuprobe.stop();
     report.assert_nothing_lost_of([pid]);
+    let nvml = &report.process(pid)["nvml"];
+    assert_eq!(nvml["segment_bytes"], 216 * MIB, "{nvml}");
+    let text = output_of(&["replay", recording, "--last"]);
+    let line = format!("{name}'s segments from before attach 216.00 MiB + before attach");
+    assert!(text.contains(&line), "{text}");
 
     let played = output_of(&["report", recording, "--format", "json"]);
     let played: Value = serde_json::from_str(&played).unwrap();
-    let played = &list(&played["memleak"], "processes")[0][framework][0];
+    let played = &list(&played["memleak"], "processes")[0][framework.as_str()][0];
     for (key, value) in expected[0].as_object().unwrap() {
         assert_eq!(&played[key], value, "{key}");
     }

@@ -191,8 +191,12 @@ impl Allocator {
         gpuprobe_cuda::function(self.row)?.framework
     }
 
-    /// Bytes that it has from CUDA by its own account, beyond the segments that were seen to be allocated.
+    /// Bytes that it has from CUDA by its own account, beyond the segments that were seen to be allocated. Only PyTorch
+    /// reports a sum; of others, all regions are known once they are found.
     pub fn unseen_bytes(&self, process: &Process) -> u64 {
+        if self.framework() != Some(Framework::PyTorch) && self.found.segments.is_empty() {
+            return 0;
+        }
         let seen = self.seen_segments(process).into_iter();
         let seen = seen.fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
         self.reserved_bytes.saturating_sub(seen)

@@ -12,11 +12,11 @@ use super::{
 use crate::owners::{self, OwnerReport, UNKNOWN};
 use crate::words::Who;
 use crate::{Options, ReportSources};
-use gpuprobe_cuda::{FUNCTIONS, Framework, KindSet, MemoryKind};
+use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
 use gpuprobe_engine::imports::Exporter;
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict;
-use gpuprobe_engine::{Allocator, Ledger, Process};
+use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::GpuUsage;
 use gpuprobe_model::identity::DeviceIdentity;
 
@@ -250,16 +250,17 @@ fn nvml_of(process: &Process, sources: ReportSources<'_>) -> Option<NvmlUsage> {
     if process.exited {
         return sources.history?.nvml(process);
     }
-    // Other frameworks' sums are those of what was seen or found.
-    let is_its_own = |one: &&Allocator| one.framework() == Some(Framework::PyTorch);
-    let allocators = process.tensors.iter().filter(is_its_own);
-    let unseen = allocators.map(|one| one.unseen_bytes(process));
-    let segment_bytes = unseen.fold(0, u64::saturating_add);
-    let usage = NvmlUsage::of(process.pid, process.tracked_bytes(), sources.usage?);
-    usage.map(|usage| NvmlUsage {
-        segment_bytes,
-        ..usage
-    })
+    let mut usage = NvmlUsage::of(process.pid, process.tracked_bytes(), sources.usage?)?;
+    for allocator in process.tensors.iter() {
+        let bytes = allocator.unseen_bytes(process);
+        if bytes > 0 {
+            let is_first = usage.segment_bytes == 0;
+            let of = allocator.framework();
+            usage.segments_of = of.filter(|_| is_first || usage.segments_of == of);
+            usage.segment_bytes = usage.segment_bytes.saturating_add(bytes);
+        }
+    }
+    Some(usage)
 }
 
 /// Reports of processes that use a GPU and have not been traced.

@@ -282,8 +282,11 @@ pub struct NvmlUsage {
     /// Approximate part of the rest that contexts take: the minimum of the rest over processes
     /// traced from their start. `None` if there was none.
     pub context_bytes: Option<u64>,
-    /// Part of the rest that is PyTorch's by its own account: segments from before the tracing.
+    /// Part of the rest that frameworks have by their own account: segments from before the tracing.
     pub segment_bytes: u64,
+    /// Their framework, if it is one.
+    #[serde(skip)]
+    pub segments_of: Option<Framework>,
 }
 
 impl NvmlUsage {
@@ -305,6 +308,7 @@ impl NvmlUsage {
                 .zip(rest)
                 .map(|(contexts, rest)| contexts.min(rest)),
             segment_bytes: 0,
+            segments_of: None,
         })
     }
 }

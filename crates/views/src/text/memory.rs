@@ -336,11 +336,15 @@ fn sum(nvml: &NvmlUsage, held_bytes: u64) -> String {
     let missing = nvml.other_bytes.min(0).unsigned_abs();
     let context = nvml.context_bytes.unwrap_or(0).min(rest);
     let segments = nvml.segment_bytes.min(rest - context);
+    let whose = match nvml.segments_of {
+        Some(framework) => format!("+ {}'s segments from before attach", framework.name()),
+        None => "+ segments of frameworks from before attach".to_owned(),
+    };
     let terms = [
         ("- managed", managed),
         ("- not at a GPU", missing),
         ("+ context", context),
-        ("+ PyTorch's segments from before attach", segments),
+        (whose.as_str(), segments),
         ("+ before attach or outside CUDA", rest - context - segments),
     ];
     let terms = terms.iter().filter(|(_, bytes)| *bytes > 0);
@@ -362,8 +366,9 @@ mod tests {
             other_bytes: 2 * GIB.cast_signed(),
             context_bytes: Some(GIB / 2),
             segment_bytes: GIB,
+            segments_of: Some(gpuprobe_cuda::Framework::Xla),
         };
-        let expected = "+ context 512.00 MiB + PyTorch's segments from before attach 1.00 GiB \
+        let expected = "+ context 512.00 MiB + XLA's segments from before attach 1.00 GiB \
                         + before attach or outside CUDA 512.00 MiB = nvidia-smi 7.00 GiB";
         assert_eq!(sum(&nvml, nvml.tracked_bytes), expected);
         let nvml = NvmlUsage {
@@ -372,6 +377,7 @@ mod tests {
             other_bytes: -(2 << 20),
             context_bytes: None,
             segment_bytes: 0,
+            segments_of: None,
         };
         let expected = "- managed 8.00 MiB - not at a GPU 2.00 MiB = nvidia-smi 10.00 MiB";
         assert_eq!(sum(&nvml, 20 << 20), expected);
