@@ -167,6 +167,12 @@ impl File {
         Ok(self.at_end()?.copy_sites(options))
     }
 
+    /// Whether there is memory in the file: events of it, or blocks that were found or are tensors.
+    pub(crate) fn has_memory(&self) -> Result<bool> {
+        let is_log = LogReader::has_memory(&self.session);
+        Ok(self.database.has_table(MEMORY) || is_log && self.at_end()?.has_tensors())
+    }
+
     /// The memory at the end.
     pub(crate) fn at_end(&self) -> Result<&Played> {
         match self.at_end.get() {
@@ -283,7 +289,7 @@ impl File {
             let range = TimeRange::of(&self.database, &self.filter)?;
             about.gpus = work::read(self, range, &mut state, observer)?;
         }
-        let has_memory = question.is_about_everything() && self.database.has_table(MEMORY);
+        let has_memory = question.is_about_everything() && self.has_memory()?;
         let wants_memory = question.is_about_memory() || has_memory;
         let asks_for = |one| question.is_about_everything() || question == one;
         let has_copies = asks_for(Analysis::Copies) && self.database.has_table(work::CALLED_COPIES);

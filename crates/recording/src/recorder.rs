@@ -37,6 +37,8 @@ pub(super) struct RecorderState {
     stopped: OnceLock<String>,
     /// The file is to be removed.
     pub(super) discarded: AtomicBool,
+    /// The end is not said.
+    pub(super) is_quiet: AtomicBool,
 }
 
 impl RecorderState {
@@ -218,6 +220,12 @@ impl Recorder {
         {
             say("error: the recording has failed");
         }
+    }
+
+    /// The same without a message.
+    pub fn finish_quietly(&mut self) {
+        self.shared.is_quiet.store(true, Ordering::Relaxed);
+        self.finish();
     }
 
     /// Discards the recording because nothing was traced.

@@ -5,6 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
 use gpuprobe_model::text::size;
 use serde_json::{Value, json};
 
@@ -137,12 +140,15 @@ fn check_running(settings: &[(&str, &str)]) {
     }
     let all: Vec<_> = list(&loaded(&file), "segments").iter().map(found).collect();
     assert_eq!(all, expected(&truth));
+    check_page(&file.with_extension("html"), &pid, &truth);
 
     // In a recording that begins later, they are there, too.
     let file = &*recording.file;
     let options = ["--record", file.to_str().unwrap()];
     let mut gpuprobe = Setup::pid(workload.pid).args(options).start();
     gpuprobe.stop();
+    let told = output_of(&["report", file.to_str().unwrap()]);
+    assert!(told.contains("PyTorch cuda:1"), "{told}");
     let (exported, _) = export(file);
     let blocks = list(&exported, "segments").iter();
     let blocks = blocks.flat_map(|segment| list(segment, "blocks"));
@@ -155,6 +161,38 @@ fn check_running(settings: &[(&str, &str)]) {
         all.collect::<BTreeMap<_, _>>()
     };
     assert_eq!(by_address(&mut { live }), by_address(&mut { expected }));
+}
+
+/// Writes the page of the process as it is, and compares its map of the segments.
+fn check_page(file: &Path, pid: &str, truth: &[Device]) {
+    output(Command::new(BINARY).args(["snapshot", "--pid", pid, "-o", file.to_str().unwrap()]));
+    let page = fs::read_to_string(file).unwrap();
+    let (_, data) = page.split_once("id=\"data\">").unwrap();
+    let (data, _) = data.split_once("</script>").unwrap();
+    let packed = STANDARD.decode(data.trim()).unwrap();
+    let document: Value = serde_json::from_reader(GzDecoder::new(&packed[..])).unwrap();
+    let devices = list(&document["runs"][0], "tensors");
+    assert_eq!(devices.len(), truth.len());
+    for (found, device) in devices.iter().zip(truth) {
+        let report = &found["report"];
+        assert_eq!(report["allocated_bytes"], device.allocated);
+        assert_eq!(report["reserved_bytes"], device.reserved);
+        let mut live = BTreeSet::new();
+        for segment in list(found, "segments") {
+            let address = segment["address"]
+                .as_str()
+                .unwrap()
+                .trim_start_matches("0x");
+            let address = u64::from_str_radix(address, 16).unwrap();
+            let numbers: Vec<_> = list(segment, "blocks").iter().map(Value::as_i64).collect();
+            for block in numbers.chunks_exact(4).filter(|block| block[2] != Some(-2)) {
+                let [offset, bytes] = [0, 1].map(|at| block[at].unwrap().cast_unsigned());
+                live.insert((address + offset, bytes));
+            }
+        }
+        let expected = device.live().map(|block| (block.address, block.bytes));
+        assert_eq!(live, expected.collect());
+    }
 }
 
 #[test]

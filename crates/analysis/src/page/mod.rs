@@ -152,7 +152,7 @@ fn run(file: &File) -> Result<RunData> {
     held.finish();
     let bins = held.bins;
     let mut frames = FrameTable::default();
-    let played = match database.has_table(MEMORY) {
+    let played = match file.has_memory()? {
         true => Some(file.at_end()?),
         false => None,
     };

@@ -131,6 +131,7 @@ impl RecordingWriter {
             ));
         }
         match is_full {
+            false if shared.is_quiet.load(Ordering::Relaxed) => {}
             false => say(format_args!("recorded {calls} calls in {shown}")),
             true => shared.stop(format_args!(
                 "{shown} has reached its --max-file-size, with {calls} calls"
