@@ -24,7 +24,7 @@ use gpuprobe_cuda::Framework;
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlocks, RawBlock};
 use gpuprobe_model::clock;
 use gpuprobe_model::event::Tensor;
-use gpuprobe_os::proc::Mappings;
+use gpuprobe_os::proc::{self, Mappings};
 
 /// Frameworks that have blocks which can be read.
 pub const FRAMEWORKS: [Framework; 3] = [Framework::PyTorch, Framework::TensorFlow, Framework::Xla];
@@ -43,8 +43,9 @@ type Read<T> = Result<T, Unread>;
 pub struct BlockReader {
     files: FileReader,
     processes: ProcessReader,
-    /// Addresses of the variables that point to PyTorch's allocator, by process.
-    roots: HashMap<u32, u64>,
+    /// Addresses of the variables that point to PyTorch's allocator, by process; where there is none, the bytes of the
+    /// address space, which change with its mappings.
+    roots: HashMap<u32, Result<u64, u64>>,
     /// What reads of PyTorch's blocks needed that failed, by process.
     needed: HashMap<u32, Needed>,
 }
@@ -135,12 +136,12 @@ impl BlockReader {
     }
 
     fn root(&mut self, pid: u32) -> Result<u64, Unread> {
-        let root = match self.roots.get(&pid) {
-            Some(root) => *root,
-            None => self.torch_root(pid).ok_or(Unread::Empty)?,
-        };
+        let size = proc::stat(pid).map_or(0, |stat| stat.vsize);
+        let known = self.roots.get(&pid).copied();
+        let known = known.filter(|known| known.is_ok() || *known == Err(size));
+        let root = known.unwrap_or_else(|| self.torch_root(pid).ok_or(size));
         self.roots.insert(pid, root);
-        Ok(root)
+        root.map_err(|_| Unread::Empty)
     }
 
     /// Forgets what is known of a process that has ended, or runs another program.
