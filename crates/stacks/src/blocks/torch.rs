@@ -574,29 +574,31 @@ fn walk(memory: &impl Words, trees: &BTreeSet<u64>) -> Read<HashMap<u64, Vec<u64
     for (&tree, words) in trees.iter().zip(&found) {
         if is_head(tree, words) && words[2] != 0 {
             left.insert(tree, words[5]);
-            level.push((words[2], tree));
+            level.push((words[2], tree.wrapping_add(8), tree));
         }
     }
     let mut values: HashMap<u64, Vec<u64>> = trees.iter().map(|&tree| (tree, Vec::new())).collect();
     while !level.is_empty() {
-        let wanted: Vec<_> = level.iter().map(|&(node, _)| (node, 5)).collect();
+        let wanted: Vec<_> = level.iter().map(|&(node, ..)| (node, 5)).collect();
         let found = memory.read(&wanted).ok_or(Unread::Unreadable)?;
         let mut next = Vec::new();
-        for ((_, tree), words) in level.into_iter().zip(found) {
+        for ((node, from, tree), words) in level.into_iter().zip(found) {
             let left = left.entry(tree).or_default();
-            let ([_, _, before, behind, value], 1..) = (&words[..], *left) else {
-                // Not a tree, or one that changed: more nodes than it has values.
+            let fields = <[u64; 5]>::try_from(words).ok();
+            let fields = fields.filter(|fields| fields[1] == from && *left > 0);
+            let Some([_, _, before, behind, value]) = fields else {
+                // Not a tree, or one that changed: more nodes than it has values, or one that does not lead back.
                 values.insert(tree, Vec::new());
                 *left = 0;
                 continue;
             };
             *left -= 1;
-            values.entry(tree).or_default().push(*value);
+            values.entry(tree).or_default().push(value);
             next.extend(
-                [*before, *behind]
+                [before, behind]
                     .into_iter()
                     .filter(|node| *node != 0)
-                    .map(|node| (node, tree)),
+                    .map(|child| (child, node, tree)),
             );
         }
         level = next;
