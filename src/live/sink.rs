@@ -106,6 +106,17 @@ impl Sink {
         let Some(stacks) = &mut self.stacks else {
             return;
         };
+        if let Event::Blocks(found) = event {
+            let (pid, time_ns) = (found.pid, found.time_ns);
+            let devices = found.devices.iter_mut();
+            let numbers =
+                devices.flat_map(|device| device.blocks.iter_mut().map(|it| &mut it.stack));
+            for number in numbers.filter(|number| **number != 0) {
+                if let Some(note) = stacks.name(pid, number, time_ns, &mut self.state.ledger) {
+                    self.input_recorder.note(note);
+                }
+            }
+        }
         let (pid, time_ns, stack) = match event {
             Event::Call(call) => (call.pid, call.start_ns, &mut call.stack),
             Event::Tensor(tensor) => (tensor.pid, tensor.time_ns, &mut tensor.stack),

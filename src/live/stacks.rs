@@ -14,6 +14,7 @@ use anyhow::{Context, Result};
 use crate::live::discovery::Orders;
 use crate::probe::Probe;
 use gpuprobe_engine::Ledger;
+use gpuprobe_model::blocks::DeviceBlocks;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::stack::{
     Frame, FramesKey, JIT, KnownFrames, Language, Location, Symbolize, bare_frame,
@@ -100,6 +101,15 @@ impl StackState {
             unknown: 0,
             is_recording,
         })
+    }
+
+    /// Adds the call stacks of blocks that were found, and waits for that.
+    pub(super) fn add_found(&self, pid: u32, devices: &mut [DeviceBlocks]) {
+        for device in devices {
+            let stacks = std::mem::take(&mut device.stacks);
+            self.tasks
+                .ask(move |thread| thread.store.add_stacks(pid, stacks));
+        }
     }
 
     /// Replaces the stack number of a call by that of the stack store, and adds a new stack to the ledger.

@@ -102,6 +102,17 @@ static bool is_wanted(void)
         place_of[i] = places[drawn];
         places[drawn] = places[--left];
     }
+    /* In every PyTorch the stream is before the size, and what an expandable segment is behind it.
+     */
+    enum field ordered[] = { STREAM, SIZE, SEGMENT };
+    for (int i = 0; i < 4; i++) {
+        unsigned *low = &place_of[ordered[i % 2]], *high = &place_of[ordered[i % 2 + 1]],
+                 of_low = *low;
+        if (*low > *high) {
+            *low = *high;
+            *high = of_low;
+        }
+    }
     for (int i = 0; i < 16; i++)
         native_devices[i] = calloc(1, sizeof *native_devices[i]);
     native.begin = native_devices;

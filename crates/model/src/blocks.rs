@@ -1,6 +1,10 @@
 //! Blocks of a framework's allocator, as they are in the memory of its process.
 
+use std::collections::{BTreeSet, HashMap};
+
 use serde::{Deserialize, Serialize};
+
+use crate::stack::Frame;
 
 /// Largest request that PyTorch serves from small segments of [`SMALL_SEGMENT`] bytes; a larger one takes a large segment.
 /// `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
@@ -40,6 +44,12 @@ pub struct DeviceBlocks {
     pub segments: Vec<FoundSegment>,
     /// Blocks in use, by address; the rest of each segment is free.
     pub blocks: Vec<FoundBlock>,
+    /// What free blocks are in the memory of the process.
+    #[serde(skip)]
+    pub free: BTreeSet<Vec<u64>>,
+    /// Call stacks of blocks, by number: frames of Python, innermost first.
+    #[serde(skip)]
+    pub stacks: HashMap<u64, Vec<Frame>>,
 }
 
 impl DeviceBlocks {
@@ -75,7 +85,7 @@ pub struct FoundSegment {
 }
 
 /// A block in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundBlock {
     /// Device address.
     pub address: u64,
@@ -85,6 +95,11 @@ pub struct FoundBlock {
     pub requested_bytes: u64,
     /// The program has freed it, and a stream may still use it.
     pub is_pending: bool,
+    /// Number of the call stack that the framework has noted; 0 for none.
+    pub stack: u64,
+    /// Where it is in the memory of the process.
+    #[serde(skip)]
+    pub place: u64,
 }
 
 impl FoundBlock {

@@ -163,7 +163,7 @@ impl Reading<'_> {
             .zip(before)
             .and_then(|(process, before)| process.before_among(row, [&before, &now], time_ns));
         match found {
-            Some(found) => self.sink.take_own(Event::Blocks(found)),
+            Some(found) => self.take_blocks(found),
             None => drop(self.live_blocks.insert(pid, now)),
         }
         Ok(())
@@ -221,9 +221,19 @@ impl Reading<'_> {
             return Ok(false);
         };
         if !news.devices.is_empty() {
-            self.sink.take_own(Event::Blocks(news));
+            self.take_blocks(news);
         }
         Ok(true)
+    }
+
+    /// Applies what was found, with the call stacks that PyTorch itself has noted.
+    fn take_blocks(&mut self, mut found: FoundBlocks) {
+        if let Some(stacks) = &self.sink.stacks {
+            let blocks = self.sink.host_info.blocks.borrow();
+            blocks.find_stacks(found.pid, &mut found.devices);
+            stacks.add_found(found.pid, &mut found.devices);
+        }
+        self.sink.take_own(Event::Blocks(found));
     }
 
     fn read_until(&mut self, until: Option<Instant>, waits: bool) -> Result<()> {

@@ -57,16 +57,23 @@ impl StackTasks {
         let _ = self.tasks.send(Box::new(task));
     }
 
-    /// Has the mappings of `pid` read, which may end soon, or is about to make its first traced call; waits for that.
-    pub(crate) fn prepare(&self, pid: u32) {
+    /// Has something done, and waits for that, but not for long.
+    pub(crate) fn ask(&self, task: impl FnOnce(&mut StackThread) + Send + 'static) {
         let (done, is_done) = mpsc::channel::<()>();
         self.send(move |thread| {
-            thread.store.read_mappings(pid);
-            thread.send_updates();
-            thread.service.send(SymbolMessage::PerfMap(pid, None));
+            task(thread);
             drop(done);
         });
         let _ = is_done.recv_timeout(PREPARED_WITHIN);
+    }
+
+    /// Has the mappings of `pid` read, which may end soon, or is about to make its first traced call; waits for that.
+    pub(crate) fn prepare(&self, pid: u32) {
+        self.ask(move |thread| {
+            thread.store.read_mappings(pid);
+            thread.send_updates();
+            thread.service.send(SymbolMessage::PerfMap(pid, None));
+        });
     }
 }
 

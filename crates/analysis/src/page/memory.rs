@@ -123,7 +123,9 @@ pub(super) fn held<'a>(
                 .or_insert_with(|| SiteGroups::of(holder, true, symbols));
             let id = groups.id(number);
             let stack = stack_of(key.pid, site, symbols).0;
-            path.function = match is_tensor {
+            // Tensors have no function but that they are from before.
+            let has_none = is_tensor && site.row != gpuprobe_cuda::BEFORE;
+            path.function = match has_none {
                 true => String::new(),
                 false => function_name(site.row, symbols).into_owned(),
             };
@@ -134,7 +136,7 @@ pub(super) fn held<'a>(
             path.owner = path
                 .owner
                 .map(|_| owners.of_stack(site.stack.as_deref()).owner().to_owned());
-            path.stack = frames.stack(stack, Some(&*path.function).filter(|_| !is_tensor));
+            path.stack = frames.stack(stack, Some(&*path.function).filter(|_| !has_none));
         }
         path
     };

@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::{File, Played};
 use gpuprobe_engine::{Allocator, Process};
-use gpuprobe_model::blocks::FoundBlocks;
-use gpuprobe_model::stack::{Frame, NoSymbols, Symbolize};
+use gpuprobe_model::blocks::{FoundBlock, FoundBlocks};
+use gpuprobe_model::stack::{Frame, Symbolize};
 use gpuprobe_model::text::size;
 use gpuprobe_recording::Source;
 use gpuprobe_recording::log::LogReader;
@@ -129,30 +129,34 @@ pub struct FoundSnapshot {
 impl FoundSnapshot {
     /// Of what was found in a process, which may be traced.
     pub fn new(found: &FoundBlocks, traced: Option<(&Process, &dyn Symbolize)>) -> Self {
-        let mut segments = Vec::new();
-        let mut trace = ProcessTrace::default();
+        let (mut segments, mut frames) = (Vec::new(), Vec::new());
+        let mut ids: HashMap<Vec<FrameTexts>, StackId> = HashMap::new();
         for device in &found.devices {
-            let allocator = traced.and_then(|(process, _)| pytorch(process, device.device));
+            let traced_frames = |block: &FoundBlock| {
+                let (process, symbols) = traced?;
+                let stack = pytorch(process, device.device)?.stack_of(block, found.time_ns)?;
+                Some(stack.frames(found.pid, symbols))
+            };
+            let mut stack_of = |block: &FoundBlock| {
+                let noted = || device.stacks.get(&block.stack).cloned();
+                let Some(stack) = traced_frames(block).or_else(noted).map(texts) else {
+                    return StackId::None;
+                };
+                *ids.entry(stack).or_insert_with_key(|stack| {
+                    frames.push(stack.clone());
+                    StackId::Known(frames.len() - 1)
+                })
+            };
             let mut rest = &device.blocks[..];
             segments.extend(device.segments.iter().map(|segment| {
                 let end = segment.address.saturating_add(segment.bytes);
                 let here = rest.partition_point(|block| block.address < end);
                 let (here, behind) = rest.split_at(here);
                 rest = behind;
-                layout::segment_found(device.device, segment, here, |block| {
-                    trace.stack(allocator.and_then(|one| one.stack_of(block, found.time_ns)))
-                })
+                layout::segment_found(device.device, segment, here, &mut stack_of)
             }));
         }
-        let symbols = traced.map_or(&NoSymbols as &dyn Symbolize, |(_, symbols)| symbols);
-        let frames = trace
-            .stacks
-            .iter()
-            .map(|stack| stack.frames(found.pid, symbols));
-        Self {
-            segments,
-            frames: frames.map(texts).collect(),
-        }
+        Self { segments, frames }
     }
 
     /// Function, file and line of the frames of a stack, innermost first.

@@ -60,7 +60,7 @@ impl Listener for Traces {
             match event {
                 Event::Call(call) => trace.call(call, changes, process),
                 Event::Tensor(tensor) => trace.tensor(tensor, process),
-                Event::Blocks(found) => trace.found(found),
+                Event::Blocks(found) => trace.found(found, process),
                 Event::Request(request) => {
                     for layout in trace.devices.values_mut() {
                         layout.request(request.address, request.bytes, request.stream as i64);
@@ -125,20 +125,24 @@ impl ProcessTrace {
     }
 
     /// Blocks from before the tracing come when they are found.
-    fn found(&mut self, found: &FoundBlocks) {
+    fn found(&mut self, found: &FoundBlocks, process: &Process) {
         self.at(found.time_ns);
         for device in &found.devices {
             let before = device.blocks.iter().filter(|block| !block.is_pending);
             self.tensors += before.clone().count() as u64;
+            let stacks = before.clone().map(|block| process.sites.stack(block.stack));
+            let stacks: Vec<_> = stacks.map(|stack| self.stack(stack)).collect();
             let Some(layout) = self.device(device.device) else {
                 continue;
             };
             for segment in &device.segments {
                 layout.found(segment, found.time_ns);
             }
-            for block in before {
-                let piece = Piece::new(Kind::Block, block.address, block.bytes, found.time_ns);
-                layout.allocate(piece);
+            for (block, stack) in before.zip(stacks) {
+                layout.allocate(Piece {
+                    stack,
+                    ..Piece::new(Kind::Block, block.address, block.bytes, found.time_ns)
+                });
                 let behind = device
                     .segments
                     .partition_point(|one| one.address <= block.address);

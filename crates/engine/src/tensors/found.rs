@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{Allocator, TensorAllocators};
+use super::{Allocator, TensorAllocators, learn};
 use crate::allocation::{Allocation, key};
 use crate::change::Changes;
 use crate::process::Process;
@@ -152,8 +152,8 @@ impl Process {
             .map(|((now, _), bytes)| FoundBlock {
                 address: now.address,
                 bytes,
-                requested_bytes: 0,
-                is_pending: false,
+                place: now.place,
+                ..FoundBlock::default()
             })
             .collect();
         found.sort_unstable_by_key(|block| block.address);
@@ -285,7 +285,9 @@ impl Allocator {
             if process.is_full || self.holds(block.address) {
                 continue;
             }
-            let allocation = self.new_block((block.address, block.bytes), time_ns, BEFORE, 0);
+            learn(&mut self.blocks.sites, &process.sites, block.stack);
+            let place = (block.address, block.bytes);
+            let allocation = self.new_block(place, time_ns, BEFORE, block.stack);
             self.blocks.add(allocation);
             self.found.before.add(block.bytes);
             if block.requested_bytes > 0 {

@@ -53,7 +53,8 @@ impl FramesKey {
             pid,
             module: location.module,
             place,
-            is_innermost,
+            // A line is the same wherever it is.
+            is_innermost: is_innermost && location.python_line().is_none(),
         }
     }
 }

@@ -256,14 +256,15 @@ pub fn side(row: u16) -> Belongs {
 }
 
 /// Locations of a site that may be Python frames: unwound Python lines, and code in no file, which
-/// `python -X perf` generates. The innermost frame, which is the called function, is skipped.
+/// `python -X perf` generates. The innermost frame, if it is the called function, is skipped.
 fn perhaps_python(site: &CallSite) -> impl Iterator<Item = &Location> {
     let stack = site.stack.iter();
-    let locations = stack.flat_map(|stack| stack.locations.iter().skip(1));
-    locations.filter(|location| {
-        let module = location.module;
-        module.is_none_or(|module| module == ModuleId::PYTHON)
-    })
+    let locations = stack.flat_map(|stack| stack.locations.iter().enumerate());
+    let is_one = |(index, location): &(usize, &Location)| match location.module {
+        None => *index > 0,
+        module => module == Some(ModuleId::PYTHON),
+    };
+    locations.filter(is_one).map(|(_, location)| location)
 }
 
 /// Live memory within the filters.

@@ -219,7 +219,7 @@ impl Chunks<'_> {
             address: self.address(index),
             bytes: self.size(index),
             requested_bytes: requested.map_or(0, |at| self.word(index, at)),
-            is_pending: false,
+            ..FoundBlock::default()
         });
         let reserved_bytes = segments.iter().map(|segment| segment.bytes).sum();
         let found = DeviceBlocks {

@@ -4,6 +4,7 @@
 //! if their sums are those that the allocator keeps itself, before and after they were read.
 
 mod bfc;
+mod contexts;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
@@ -20,8 +21,10 @@ use crate::helper::{
     FileReader, MAX_RANGES_BYTES, OpenFile, ProcessMemory, ProcessReader, Request,
 };
 use crate::module;
+use crate::python::interpreter::Interpreter;
 use gpuprobe_cuda::Framework;
-use gpuprobe_model::blocks::{DeviceBlocks, FoundBlocks, RawBlock};
+use gpuprobe_model::abi::RawPython;
+use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, RawBlock};
 use gpuprobe_model::clock;
 use gpuprobe_model::event::Tensor;
 use gpuprobe_os::proc::{self, Mappings};
@@ -115,7 +118,9 @@ impl BlockReader {
                     thread::sleep(PAUSE);
                 }
                 read => {
-                    return read.map(|devices| FoundBlocks {
+                    let mut devices = read?;
+                    self.find_stacks(pid, &mut devices);
+                    return Ok(FoundBlocks {
                         pid,
                         row,
                         time_ns,
@@ -150,21 +155,42 @@ impl BlockReader {
         self.needed.remove(&pid);
     }
 
+    /// Finds where blocks were allocated, by the history that PyTorch has of them.
+    pub fn find_stacks(&self, pid: u32, devices: &mut [DeviceBlocks]) {
+        let is_one = |block: &FoundBlock| block.place != 0 && !block.is_pending;
+        if devices.iter().flat_map(|it| &it.blocks).any(is_one)
+            && let Some(python) = self.python(pid)
+        {
+            contexts::find(&self.processes.memory(pid), &python, devices);
+        }
+    }
+
     fn torch_root(&self, pid: u32) -> Option<u64> {
+        let (file, base) = self.image(pid, |name| name.starts_with("libc10_cuda.so"))?;
+        let request = Request::Address(torch::ROOT.into());
+        let address: Option<u64> = self.files.ask(&[&file], &request)?;
+        Some(base.wrapping_add(address?))
+    }
+
+    fn python(&self, pid: u32) -> Option<RawPython> {
+        ["libpython", "python"].iter().find_map(|begin| {
+            let (file, base) = self.image(pid, |name| name.starts_with(begin))?;
+            let found: Option<Interpreter> = self.files.ask(&[&file], &Request::Interpreter)?;
+            found?.layout(base).ok()
+        })
+    }
+
+    /// The first file of a process with such a name, and the address that it is loaded at.
+    fn image(&self, pid: u32, is_it: impl Fn(&str) -> bool) -> Option<(OpenFile, u64)> {
         let maps = Mappings::of(pid).ok()?;
         let map = maps.iter().find(|map| {
             let name = map.path_without_mark().and_then(|path| path.file_name());
-            name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libc10_cuda.so"))
+            name.is_some_and(|name| is_it(&name.to_string_lossy()))
         })?;
         let file = OpenFile::new(module::open(pid, &map)?, map.path_without_mark()?)?;
         let headers = self.files.headers(&file).ok()?;
-        let base = map
-            .start
-            .wrapping_sub(headers.segments.address_of(map.offset)?);
-        let address: Option<u64> = self
-            .files
-            .ask(&[&file], &Request::Address(torch::ROOT.into()))?;
-        Some(base.wrapping_add(address?))
+        let address = headers.segments.address_of(map.offset)?;
+        Some((file, map.start.wrapping_sub(address)))
     }
 }
 
@@ -238,7 +264,7 @@ type Range = (u64, usize);
 /// What reads of a process's blocks needed.
 #[derive(Debug, Default)]
 struct Needed {
-    /// What was read first, and again last, to see whether anything has changed.
+    /// Pages of the allocators themselves: they are read first, and again last, to see whether anything has changed.
     ends: Vec<Range>,
     /// Pages of all the rest, by address.
     pages: BTreeSet<u64>,
@@ -260,19 +286,16 @@ impl Needed {
 
     /// Also what this read asked for.
     fn add(&mut self, asked: &[Range]) {
-        let is_end = |range: &&Range| asked.iter().filter(|it| it == range).count() > 1;
-        let ends = asked.iter().filter(|range| range.1 == PAGE_WORDS);
-        let mut ends: Vec<_> = ends.filter(is_end).copied().collect();
-        ends.truncate(ends.len() / 2);
-        if !ends.is_empty() {
-            self.ends = ends;
-        }
-        let rest = asked.iter().filter(|range| !self.ends.contains(range));
-        let pages = rest.flat_map(|&(at, words)| pages_of(at, words));
         if self.pages.len() > MAX_PAGES {
-            self.pages.clear();
+            *self = Self::default();
         }
-        self.pages.extend(pages);
+        for range in asked {
+            match range.1 {
+                PAGE_WORDS if self.ends.contains(range) => {}
+                PAGE_WORDS => self.ends.push(*range),
+                _ => self.pages.extend(pages_of(range.0, range.1)),
+            }
+        }
     }
 }
 

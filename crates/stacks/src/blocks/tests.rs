@@ -1,4 +1,5 @@
 mod bfc;
+mod contexts;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -159,6 +160,8 @@ const CHAINS: [Chain; 6] = [
 struct Scene {
     heap: Heap,
     root: u64,
+    /// Where free blocks are.
+    free: Vec<u64>,
     expected: Vec<DeviceBlocks>,
     /// Addresses of counters, and of nodes of trees.
     counters: Vec<u64>,
@@ -186,7 +189,7 @@ fn scene(fields: Fields) -> Scene {
     });
     let (mut maps, mut active) = (vec![Vec::new(); 3], [Vec::new(), Vec::new()]);
     let mut trees: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let mut requested = [0; 2];
+    let (mut requested, mut free) = ([0; 2], Vec::new());
     let mut address = 0x7f00_0000_0000;
     for (device, number, stream, chain) in CHAINS {
         let blocks: Vec<_> = chain.iter().map(|_| heap.new_object(32)).collect();
@@ -232,7 +235,10 @@ fn scene(fields: Fields) -> Scene {
             match state {
                 Live => maps[index % 3].push(vec![address, block]),
                 Pending => {}
-                Cached => trees.entry(pool).or_default().push(block),
+                Cached => {
+                    trees.entry(pool).or_default().push(block);
+                    free.push((device, block));
+                }
                 Unmapped => trees.entry(pool + 48).or_default().push(block),
             }
             if matches!(state, Live | Pending) {
@@ -244,6 +250,8 @@ fn scene(fields: Fields) -> Scene {
                     bytes,
                     requested_bytes: asked,
                     is_pending: state == Pending,
+                    stack: 0,
+                    place: block,
                 });
             }
             address += bytes;
@@ -296,9 +304,14 @@ fn scene(fields: Fields) -> Scene {
     for (number, map) in maps.iter().enumerate() {
         heap.table(native + 0x800 + number as u64 * 40, map);
     }
+    for &(device, block) in &free {
+        let words = heap.objects[&block].clone();
+        expected[device].free.insert(words);
+    }
     Scene {
         heap,
         root,
+        free: free.into_iter().map(|(_, block)| block).collect(),
         expected: expected.to_vec(),
         counters,
         nodes,
@@ -314,6 +327,10 @@ fn blocks_are_found_wherever_their_fields_are() {
             // Any places.
             let mut places: Vec<usize> = (1..32).collect();
             fields = fields.map(|_| places.remove(random.below(places.len())));
+            // But for the stream, the size, and the expandable segment, which come in this order.
+            let mut ordered = [fields[7], fields[1], fields[6]];
+            ordered.sort_unstable();
+            [fields[7], fields[1], fields[6]] = ordered;
         }
         let scene = scene(fields);
         let found = torch::read(&scene.heap, scene.root).unwrap();

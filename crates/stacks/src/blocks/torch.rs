@@ -20,9 +20,7 @@ pub(super) const ROOT: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 const ROOT_WORDS: usize = 4096;
 const DEVICE_WORDS: usize = 2048;
 const POOL_WORDS: usize = 64;
-const BLOCK_WORDS: usize = 32;
-/// Words of the object of an expandable segment.
-const OBJECT_WORDS: usize = 32;
+pub(super) const BLOCK_WORDS: usize = 32;
 /// Blocks from which the layout is found, devices, blocks, and nodes of a tree, at most.
 const SAMPLE: usize = 64;
 const MAX_DEVICES: usize = 64;
@@ -124,7 +122,7 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     {
         return Err(Unread::Changed);
     }
-    let layout = Layout::of(memory, &devices, &before, &raw, [ptr_at, pool_at])?;
+    let layout = Layout::of(&devices, &before, &raw, [ptr_at, pool_at])?;
     let all = devices.iter().zip(&before).zip(0..);
     Ok(all
         .filter(|((device, _), _)| !device.in_use.is_empty() || !device.cached.is_empty())
@@ -240,7 +238,6 @@ struct Layout {
 
 impl Layout {
     fn of(
-        memory: &impl Words,
         devices: &[Device],
         regions: &[Vec<u64>],
         raw: &Blocks,
@@ -334,28 +331,16 @@ impl Layout {
             let first = words.next();
             words.any(|word| Some(word) != first)
         };
-        // Each chain of blocks may have an object that has its address: an expandable segment.
-        let heads = || {
-            let all = by_address.iter();
-            all.filter(|(_, block)| raw.word(**block, prev) == 0)
-        };
-        let is_of_chains = |at: usize| {
-            let objects = heads().take(SAMPLE).map(|(_, &block)| raw.word(block, at));
-            let wanted: Vec<_> = objects.map(|object| (object, OBJECT_WORDS)).collect();
-            let found = memory.read(&wanted).unwrap_or_default();
-            let mut pairs = heads().zip(found);
-            pairs.any(|((address, _), words)| words.contains(address))
-        };
-        // It is one of the first words; another that tells segments apart comes later.
-        let mut streams = (0..BLOCK_WORDS).filter(is_stream);
+        // In every version it is before the size; what else segments have of their own comes later.
+        let mut streams = (0..size).filter(is_stream);
         let first = streams.clone().next();
-        let stream = streams.find(|&at| is_several(at) && !is_of_chains(at));
+        let stream = streams.find(|&at| is_several(at)).or(first);
         Ok(Self {
             ptr,
             size,
             requested,
             prev,
-            stream: stream.or(first),
+            stream,
         })
     }
 
@@ -383,6 +368,9 @@ impl Layout {
             peak_allocated_bytes: peaks[0],
             reserved_bytes: sums[1],
             peak_reserved_bytes: peaks[1],
+            free: (device.cached.iter().filter_map(|block| raw.0.get(block)))
+                .cloned()
+                .collect(),
             ..DeviceBlocks::default()
         };
         // Segments of the chain so far that is not known to have unmapped parts.
@@ -418,6 +406,8 @@ impl Layout {
                     bytes,
                     requested_bytes: raw.word(block, self.requested),
                     is_pending: !device.live.contains(&block),
+                    stack: 0,
+                    place: block,
                 });
             }
         }

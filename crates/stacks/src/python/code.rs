@@ -3,15 +3,24 @@
 use std::sync::Arc;
 
 use gpuprobe_model::abi::{
-    PYTHON_CUT, PYTHON_UNREADABLE, PYTHON_WAITS, RawPythonCode, RawPythonFrame, RawPythonStack,
-    RawPythonText, record,
+    PYTHON_CUT, PYTHON_UNREADABLE, PYTHON_WAITS, RawPython, RawPythonCode, RawPythonFrame,
+    RawPythonStack, RawPythonText, record,
 };
+use gpuprobe_model::stack::{Frame, Language};
 use zerocopy::FromBytes;
 
 use super::lines::{INSTRUCTION, LineEntry, line_at};
+use crate::blocks::Words;
 
 /// Owner of a generator's frame: `FRAME_OWNED_BY_GENERATOR` of CPython.
 const OWNED_BY_GENERATOR: u8 = 1;
+/// Words that are read of a code object, a string, and a line table.
+const CODE_WORDS: usize = 33;
+const TEXT_WORDS: usize = 512;
+const TABLE_WORDS: usize = 4096;
+/// Bits of the state of a string: the size of its characters, and whether its head is the short one.
+const TEXT_KIND: u64 = 7;
+const TEXT_IS_ASCII: u64 = 16;
 /// Instruction of a frame that is not within its code.
 const OUT_OF_RANGE: i32 = i32::MIN;
 
@@ -114,6 +123,56 @@ impl CodeRecord {
         })
     }
 
+    /// The code object at this address of a process, and the bytes of its instructions.
+    pub(crate) fn read_at(memory: &impl Words, python: &RawPython, id: u64) -> Option<(Self, i64)> {
+        let read = |at, words| {
+            let words = memory.read(&[(at, words)])?.pop()?.into_iter();
+            Some(words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+        };
+        let code = read(id, CODE_WORDS)?;
+        (word(&code, python.object_type)? == python.code_type).then_some(())?;
+        let text = |member| {
+            let string = read(word(&code, member)?, TEXT_WORDS)?;
+            let state = word(&string, python.text_state)? >> python.text_kind_shift;
+            let is_ascii = state & TEXT_IS_ASCII != 0;
+            let data = [python.text_wide, python.text_ascii][usize::from(is_ascii)];
+            let (length, kind) = (word(&string, python.text_length)?, state & TEXT_KIND);
+            let raw = RawPythonText {
+                bytes: u32::try_from(length.checked_mul(kind)?).ok()?,
+                kind: kind as u32,
+                is_cut: 0,
+            };
+            text(&raw, string.get(usize::from(data)..)?, [""; 2])
+        };
+        let table = read(word(&code, python.line_table)?, TABLE_WORDS)?;
+        let record = Self {
+            pid: 0,
+            process: 0,
+            id,
+            name: Some(text(python.name)?),
+            file: Some(text(python.file)?),
+            first_line: word(&code, python.first_line)? as u32,
+            first_traceable: 0,
+            table: table.get(python.bytes_data.into()..)?.to_vec(),
+        };
+        let count = i64::try_from(word(&code, python.object_type + 8)?).ok()?;
+        Some((record, count.checked_mul(INSTRUCTION)?))
+    }
+
+    /// The frame at an instruction.
+    pub(crate) fn frame(&self, instruction: i32) -> Frame {
+        Frame {
+            function: self.name.as_deref().unwrap_or_default().to_owned(),
+            file: self.file.as_deref().map(str::to_owned),
+            line: match self.line(instruction) {
+                LineEntry::At(line) => Some(line),
+                LineEntry::None | LineEntry::Beyond => None,
+            },
+            language: Language::Python,
+            ..Frame::default()
+        }
+    }
+
     /// Whether tracebacks omit the frame: it has not begun to run, or belongs to the interpreter.
     pub fn is_hidden(&self, frame: &RawPythonFrame) -> bool {
         let begins = i64::from(self.first_traceable) * INSTRUCTION;
@@ -122,11 +181,11 @@ impl CodeRecord {
             && i64::from(frame.instruction) < begins
     }
 
-    /// The line of a frame of this code object.
-    pub fn line(&self, frame: &RawPythonFrame) -> LineEntry {
-        match u32::try_from(frame.instruction) {
+    /// The line of an instruction of this code object.
+    pub fn line(&self, instruction: i32) -> LineEntry {
+        match u32::try_from(instruction) {
             Ok(at) => line_at(&self.table, self.first_line, at),
-            Err(_) if frame.instruction == OUT_OF_RANGE => LineEntry::Beyond,
+            Err(_) if instruction == OUT_OF_RANGE => LineEntry::Beyond,
             // Before the first instruction.
             Err(_) => LineEntry::At(self.first_line),
         }
@@ -137,6 +196,11 @@ impl CodeRecord {
         let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
         size_of::<Self>() + text(&self.name) + text(&self.file) + self.table.len()
     }
+}
+
+fn word(bytes: &[u8], at: u16) -> Option<u64> {
+    let word = bytes.get(usize::from(at)..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*word))
 }
 
 #[cfg(test)]
@@ -271,7 +335,7 @@ pub(crate) mod tests {
         ] {
             assert_eq!(code.is_hidden(&frame), is_hidden, "{frame:?}");
         }
-        let line = |at| code.line(&frame(9, at, false));
+        let line = |at| code.line(at);
         assert_eq!(line(0), LineEntry::At(100));
         assert_eq!(line(2), LineEntry::At(101));
         assert_eq!(line(4), LineEntry::Beyond);

@@ -168,7 +168,7 @@ impl Sent {
             let Some(function) = code.name.clone() else {
                 return Some(UNREADABLE);
             };
-            let line = code.line(frame);
+            let line = code.line(frame.instruction);
             lacks_line |= line == LineEntry::Beyond;
             Some(lines.number(PythonLine {
                 process: stack.process,

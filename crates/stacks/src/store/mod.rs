@@ -5,7 +5,7 @@ mod process;
 mod python;
 mod walks;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use zerocopy::FromBytes;
 use crate::helper::{FileReader, ProcessReader};
 use crate::paths::{Change, Paths};
 use crate::python::code;
-use crate::python::line_store::KnownLines;
+use crate::python::line_store::{KnownLines, PythonLine};
 use crate::python::process::Running;
 use crate::{AddressSpaces, Unwound};
-use gpuprobe_model::abi::RawStack;
-use gpuprobe_model::stack::CallStack;
+use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawStack};
+use gpuprobe_model::stack::{CallStack, Frame, Location};
 use process::StackStoreProcess;
 use python::Python;
 
@@ -145,6 +145,27 @@ impl StackStore {
             self.tell(changes);
         }
         Some(())
+    }
+
+    /// Adds stacks of Python's frames of process `pid`, which may have made no call yet.
+    pub fn add_stacks(&mut self, pid: u32, stacks: HashMap<u64, Vec<Frame>>) {
+        let known = self.calls.current(pid, |program| program.id);
+        let process = known.unwrap_or(pid << PROCESS_PID_SHIFT);
+        self.enter(pid, process);
+        for (id, frames) in stacks {
+            let lines = frames.into_iter().map(|frame| PythonLine {
+                process,
+                function: frame.function.into(),
+                file: frame.file.map(Into::into),
+                line: frame.line,
+            });
+            let numbers = lines.map(|line| self.python.lines.number(line));
+            let stack = CallStack {
+                locations: numbers.map(Location::python).collect(),
+                is_complete: true,
+            };
+            self.calls.current(pid, |program| program.name(id, stack));
+        }
     }
 
     /// Takes a snapshot of the mappings of `pid`.

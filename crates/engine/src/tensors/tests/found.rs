@@ -15,6 +15,7 @@ fn block(address: u64, bytes: u64, is_pending: bool) -> FoundBlock {
         bytes,
         requested_bytes: bytes - 12,
         is_pending,
+        ..FoundBlock::default()
     }
 }
 
@@ -40,6 +41,7 @@ fn found(blocks: &[FoundBlock]) -> FoundBlocks {
                 is_expandable: false,
             }],
             blocks: blocks.to_vec(),
+            ..DeviceBlocks::default()
         }],
     }
 }
@@ -191,6 +193,7 @@ fn blocks_without_events_in_two_readings_are_from_before_if_they_add_up() {
     let found = among(&both, &both).unwrap();
     let expected = FoundBlock {
         requested_bytes: 0,
+        place: 0x100,
         ..block(SEGMENT, MIB, false)
     };
     assert_eq!(found.devices[0].blocks, [expected]);

@@ -13,6 +13,7 @@ fn found(device: u16, region: (u64, u64), blocks: &[(u64, u64)]) -> DeviceBlocks
         bytes,
         requested_bytes: bytes - 1,
         is_pending: false,
+        ..FoundBlock::default()
     });
     let blocks: Vec<_> = blocks.collect();
     let allocated_bytes = blocks.iter().map(|block| block.bytes).sum();
@@ -30,6 +31,7 @@ fn found(device: u16, region: (u64, u64), blocks: &[(u64, u64)]) -> DeviceBlocks
             is_expandable: false,
         }],
         blocks,
+        ..DeviceBlocks::default()
     }
 }
 

@@ -78,6 +78,7 @@ fn scene((fields, width): Fields, name: &str) -> Scene {
                     bytes,
                     requested_bytes: requested,
                     is_pending: false,
+                    ..FoundBlock::default()
                 });
             }
             address += bytes;
