@@ -158,6 +158,8 @@ static struct block *find_room(struct range *range, size_t bytes)
     return NULL;
 }
 
+void *gp_torch_context;
+
 static struct block *place(struct device *device, size_t requested, uint64_t stream)
 {
     size_t bytes = rounded(requested, BLOCK_ROUND);
@@ -174,7 +176,13 @@ static struct block *place(struct device *device, size_t requested, uint64_t str
     if (!range || !map_pieces(device, range, address - range->start.address, bytes))
         return NULL;
     struct block *block = malloc(sizeof *block);
-    *block = (struct block){ before->next, address, bytes, requested, false, false };
+    *block = (struct block){
+        .next = before->next,
+        .address = address,
+        .bytes = bytes,
+        .requested = requested,
+        .context = gp_torch_context,
+    };
     before->next = block;
     return block;
 }

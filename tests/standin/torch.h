@@ -30,6 +30,8 @@ void *gp_torch_malloc(size_t bytes, uint64_t stream);
 void *gp_torch_raw_malloc(size_t bytes, uint64_t stream);
 /* -1 if `address` is no block's, else 0. */
 int gp_torch_free(void *address);
+/* What the history has of the blocks from now on. */
+extern void *gp_torch_context;
 /* Returns the free memory of every device to CUDA. */
 void gp_torch_empty_cache(void);
 /* A stream uses this block: once freed, it is nobody's until gp_torch_synchronize. */

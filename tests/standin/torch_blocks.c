@@ -2,7 +2,7 @@
  * The allocator's state as PyTorch keeps it in memory, for tracers that read it: tables of
  * allocated blocks, and for each device counters, a table of the blocks in use, and trees of those
  * that are not. It is written anew after each change, if STANDIN_TORCH_BLOCKS is set: to a number
- * from which the places of a block's fields are drawn.
+ * from which the places of a block's fields are drawn. Behind these is the history of the block.
  */
 #include "torch_blocks.h"
 
@@ -56,7 +56,7 @@ static struct native {
 EXPORT struct native *standin_allocator __asm__("_ZN3c104cuda20CUDACachingAllocator9allocatorE");
 
 enum field { POINTER, SIZE, REQUESTED, POOL, PREVIOUS, NEXT, STREAM, SEGMENT, FIELDS };
-enum { BLOCK_WORDS = 32, LOOKUPS = 4 };
+enum { BLOCK_WORDS = 32, CONTEXT = 30, LOOKUPS = 4 };
 static unsigned place_of[FIELDS];
 
 static struct native_device *native_devices[16];
@@ -91,9 +91,9 @@ static bool is_wanted(void)
     wanted = seed != NULL;
     if (!wanted)
         return false;
-    unsigned places[BLOCK_WORDS], left = BLOCK_WORDS;
+    unsigned places[CONTEXT], left = CONTEXT;
     uint64_t state = strtoull(seed, NULL, 10) * 2 + 1;
-    for (unsigned i = 0; i < BLOCK_WORDS; i++)
+    for (unsigned i = 0; i < CONTEXT; i++)
         places[i] = i;
     for (unsigned i = 0; i < FIELDS; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -192,6 +192,8 @@ static uint64_t *write_block(struct lists *lists, struct pool *pools, const stru
         add(is_mapped ? &lists->free[is_small] : &lists->unmapped[is_small], (uint64_t)block, 0);
         return block;
     }
+    /* A pointer that is shared, and what counts who has it. */
+    block[CONTEXT] = block[CONTEXT + 1] = (uint64_t)live->context;
     add(&lists->in_use, (uint64_t)block, 0);
     lists->requested[is_small] += live->requested;
     if (live->is_pending)

@@ -15,6 +15,8 @@ struct block {
     size_t bytes, requested;
     /* A stream uses it: once freed, it waits for that. */
     bool is_recorded, is_pending;
+    /* What PyTorch's history has of it. */
+    void *context;
 };
 
 /* A segment, which is one piece, or an address range that pieces are mapped into. */

@@ -8,11 +8,13 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::pytorch;
+use super::snapshots::loaded;
 use crate::harness::child::Guarded;
+use crate::harness::gpuprobe::output_of;
 use crate::harness::report::{list, number};
 use crate::harness::talk::Talk;
 use crate::harness::{Setup, standin};
-use crate::pythons::pythons;
+use crate::pythons::{Python, pythons};
 
 /// Function, file and line, innermost first.
 type Frames = Vec<(String, String, u64)>;
@@ -62,20 +64,99 @@ fn found(sites: &[Value]) -> BTreeMap<Frames, Sums> {
     all
 }
 
+fn program(python: &Python) -> Guarded {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/python/tensors.py");
+    let mut command = Command::new(&python.program);
+    command
+        .arg("-B")
+        .arg(source)
+        .arg(standin().path("libc10_cuda.so"))
+        .env("STANDIN_TORCH_BLOCKS", "6")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    Guarded::spawn(&mut command).unwrap()
+}
+
+/// Live tensors by the frames of blocks in a snapshot.
+fn in_snapshot(snapshot: &Value) -> BTreeMap<Frames, [u64; 2]> {
+    let mut sums: BTreeMap<Frames, [u64; 2]> = BTreeMap::new();
+    let segments = list(snapshot, "segments").iter();
+    for block in segments.flat_map(|segment| list(segment, "blocks")) {
+        if block["state"] == "active_allocated" {
+            let frames = list(block, "frames").iter();
+            let frames =
+                frames.map(|f| (text(&f["name"]), text(&f["filename"]), number(f, "line")));
+            let sums = sums.entry(frames.collect()).or_default();
+            *sums = [sums[0] + 1, sums[1] + number(block, "size")];
+        }
+    }
+    sums
+}
+
+#[test]
+fn root_tensors_from_before_attach_have_the_lines_of_pytorchs_history() {
+    for python in pythons() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let [recording, now] = ["run.sqlite", "now.pickle"].map(|name| folder.path().join(name));
+        let recording = recording.to_str().unwrap();
+        let mut child = program(&python);
+        let mut talk = Talk::new(&mut child);
+        let pid = talk.ready();
+        talk.send("");
+        let live = |all: BTreeMap<Frames, Sums>| -> BTreeMap<Frames, [u64; 2]> {
+            let live = all.into_iter().filter(|(_, sums)| sums[2] > 0);
+            live.map(|(frames, sums)| (frames, [sums[2], sums[3]]))
+                .collect()
+        };
+        let expected = live(told(&mut talk));
+
+        let text = output_of(&[
+            "snapshot",
+            "--pid",
+            &pid.to_string(),
+            "-o",
+            now.to_str().unwrap(),
+        ]);
+        assert_eq!(in_snapshot(&loaded(&now)), expected, "{text}");
+        let mut gpuprobe = Setup::pid(pid)
+            .interval("100ms")
+            .args(["--record", recording])
+            .start();
+        gpuprobe.next_report();
+        talk.send("");
+        assert_eq!(talk.hear(), "freed");
+        let report = gpuprobe.stop();
+        let sites = list(&pytorch(&report, pid)[0], "sites");
+        let mut held = sites.iter().filter(|site| site["live_bytes"] != 0);
+        assert!(held.all(|site| site["api"] == "before attach"));
+        assert_eq!(live(found(sites)), expected);
+
+        let played = output_of(&["report", recording, "--format", "json"]);
+        let played: Value = serde_json::from_str(&played).unwrap();
+        let processes = list(&played["memleak"], "processes");
+        assert_eq!(
+            live(found(list(&processes[0]["pytorch"][0], "sites"))),
+            expected
+        );
+        let exported = folder.path().join("run.pickle");
+        output_of(&[
+            "export",
+            "--format",
+            "torch",
+            "-o",
+            exported.to_str().unwrap(),
+            recording,
+        ]);
+        assert_eq!(in_snapshot(&loaded(&exported)), expected);
+    }
+}
+
 #[test]
 fn root_tensors_of_python_have_source_lines() {
     let python = pythons()
         .pop()
         .expect("a version of CPython that is traced");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/python/tensors.py");
-    let mut command = Command::new(python.program);
-    command
-        .arg("-B")
-        .arg(source)
-        .arg(standin().path("libc10_cuda.so"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut child = Guarded::spawn(&mut command).unwrap();
+    let mut child = program(&python);
     let mut talk = Talk::new(&mut child);
     let pid = talk.ready();
     let mut json = Setup::pid(pid).start();

@@ -42,7 +42,7 @@ fn export(file: &Path) -> (Value, String) {
 }
 
 /// A snapshot that viewers and Python can read.
-fn loaded(snapshot: &Path) -> Value {
+pub(super) fn loaded(snapshot: &Path) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/torch_viz_check.py");
     output(Command::new("python3").arg("-B").args([&*script, snapshot]));
     let load = "import json, pickle, sys; print(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))";

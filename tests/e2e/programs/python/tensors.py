@@ -4,7 +4,8 @@
 
 LIBRARY is the stand-in's libc10_cuda.so. Says `ready PID`, waits for a line of input, and says of each tensor
 then, a line of JSON each: its size, whether it is kept, and function, file and line of the frames that made it,
-innermost first. `done` follows; the next line of input is the end.
+innermost first. `done` follows. After the next line, a large tensor is made and freed, and `freed` follows; another
+line is the end. Each tensor has its frames as PyTorch's own history has them, too.
 """
 
 import ctypes
@@ -16,11 +17,27 @@ allocator = ctypes.CDLL(sys.argv[1])
 allocator.gp_torch_malloc.restype = ctypes.c_void_p
 allocator.gp_torch_malloc.argtypes = ctypes.c_size_t, ctypes.c_uint64
 allocator.gp_torch_free.argtypes = (ctypes.c_void_p,)
+history = ctypes.c_void_p.in_dll(allocator, "gp_torch_context")
+contexts = []
+
+
+def note(frame):
+    """Has the next tensor made by `frame`: a vector of code objects and instructions, in an object."""
+    frames = []
+    while frame:
+        frames += id(frame.f_code), frame.f_lasti
+        frame = frame.f_back
+    words = (ctypes.c_uint64 * len(frames))(*frames)
+    begin, end = ctypes.addressof(words), ctypes.addressof(words) + ctypes.sizeof(words)
+    context = (ctypes.c_uint64 * 24)(0, 0, 0, begin, end, end)
+    contexts.append((words, context))
+    history.value = ctypes.addressof(context)
 
 
 def told(size, is_kept=True):
     """Prints that a tensor is made by the caller; returns the stream."""
     frame, frames = sys._getframe(1), []
+    note(frame)
     while frame:
         frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno])
         frame = frame.f_back
@@ -53,4 +70,7 @@ training_step(2)
 for _ in range(7):
     optimizer()
 print("done", flush=True)
+sys.stdin.readline()
+allocator.gp_torch_free(allocator.gp_torch_malloc(100_000_000, 0))
+print("freed", flush=True)
 sys.stdin.readline()

@@ -161,7 +161,7 @@ fn one_of_each(number: usize) -> bool {
 fn contexts_are_found_wherever_they_are() {
     let mut random = Random(11);
     for _ in 0..30 {
-        let at = 14 + random.below(13);
+        let at = 18 + random.below(9);
         let vector = 1 + random.below(20);
         let history = history(AS_OF_2_11, [at, vector], |n| n % 5 != 0, one_of_each);
         let mut expected = history.expected.clone();
@@ -178,7 +178,7 @@ fn contexts_are_found_wherever_they_are() {
 #[test]
 fn contexts_of_segments_are_not_those_of_blocks() {
     let find = |has: fn(usize) -> bool, of_segment: fn(usize) -> bool| {
-        let history = history(AS_OF_2_11, [16, 1], has, of_segment);
+        let history = history(AS_OF_2_11, [20, 1], has, of_segment);
         history.find(&history.scene.heap).map(|found| found.len())
     };
     // Two of the first segment.
@@ -194,7 +194,7 @@ fn contexts_of_segments_are_not_those_of_blocks() {
 
 #[test]
 fn whatever_contexts_have_no_frame_is_wrong() {
-    let history = history(AS_OF_2_11, [16, 1], |_| true, one_of_each);
+    let history = history(AS_OF_2_11, [20, 1], |_| true, one_of_each);
     let blocks = history
         .expected
         .keys()
