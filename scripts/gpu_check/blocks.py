@@ -15,6 +15,7 @@ from tensors import ACTIVE, PENDING, blocks_of
 SEGMENT = ("address", "total_size", "stream", "segment_type", "is_expandable")
 # Turns with and without snapshots in the paired measurement.
 TURNS, TURN_SECONDS = 8, 0.6
+EVERY_SECONDS = 0.1
 
 
 def shape(segments):
@@ -145,18 +146,21 @@ def check_blocks_paced(bench):
         while time.monotonic_ns() < end:
             if turn % 2:
                 tries.append(snapshot(bench, target.pid, check=False))
-            else:
-                time.sleep(0.01)
+            time.sleep(EVERY_SECONDS)
         windows.append((began, time.monotonic_ns()))
     ends = target.truth("wait", 2, SLOW_SECONDS)["ends"]
     steps = [[b - a for a, b in zip(ends, ends[1:]) if begun <= a and b <= over] for begun, over in windows]
     ratios = [statistics.median(w) / statistics.median(n) for n, w in zip(steps[::2], steps[1::2]) if n and w]
     worst = [max(map(max, filter(None, some))) / 1e6 for some in (steps[::2], steps[1::2])]
+    took = [one[1] for one in tries if one] or [0]
+    if len(ratios) < 2:
+        raise Failed(f"too few windows: {len(took)} of {len(tries)} snapshots, at most {max(took):.3f} s")
     low, middle, high = statistics.quantiles(ratios)
     bench.figure(
         bench.label,
         f"a step with snapshots {middle:.3f} ({low:.3f} to {high:.3f}) of one without; the longest"
-        f" {worst[0]:.1f} ms without, {worst[1]:.1f} with; {sum(map(bool, tries))} of {len(tries)} snapshots",
+        f" {worst[0]:.1f} ms without, {worst[1]:.1f} with; {len(took)} of {len(tries)} snapshots, in"
+        f" {statistics.median(took):.3f} s, at most {max(took):.3f} s",
     )
     bench.equal("a step takes no longer", True, middle < 1.1)
     target.go()

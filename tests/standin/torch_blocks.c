@@ -97,22 +97,12 @@ static bool is_wanted(void)
         places[i] = i;
     for (unsigned i = 0; i < FIELDS; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        /* Not 0, which has the device. */
-        unsigned drawn = 1 + (unsigned)((state >> 33) % (left - 1));
+        /* Not the first two, which have the device and the stream. */
+        unsigned drawn = 2 + (unsigned)((state >> 33) % (left - 2));
         place_of[i] = places[drawn];
         places[drawn] = places[--left];
     }
-    /* In every PyTorch the stream is before the size, and what an expandable segment is behind it.
-     */
-    enum field ordered[] = { STREAM, SIZE, SEGMENT };
-    for (int i = 0; i < 4; i++) {
-        unsigned *low = &place_of[ordered[i % 2]], *high = &place_of[ordered[i % 2 + 1]],
-                 of_low = *low;
-        if (*low > *high) {
-            *low = *high;
-            *high = of_low;
-        }
-    }
+    place_of[STREAM] = 1;
     for (int i = 0; i < 16; i++)
         native_devices[i] = calloc(1, sizeof *native_devices[i]);
     native.begin = native_devices;

@@ -21,6 +21,9 @@ const ROOT_WORDS: usize = 4096;
 const DEVICE_WORDS: usize = 2048;
 const POOL_WORDS: usize = 64;
 pub(super) const BLOCK_WORDS: usize = 32;
+/// In every version, a block begins with its device and its stream. Nothing tells streams from what segments have besides,
+/// where all blocks are of the default one.
+const STREAM: usize = 1;
 /// Blocks from which the layout is found, devices, blocks, and nodes of a tree, at most.
 const SAMPLE: usize = 64;
 const MAX_DEVICES: usize = 64;
@@ -122,7 +125,7 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     {
         return Err(Unread::Changed);
     }
-    let layout = Layout::of(&devices, &before, &raw, [ptr_at, pool_at])?;
+    let layout = Layout::of(&devices, &before, &raw, ptr_at)?;
     let all = devices.iter().zip(&before).zip(0..);
     Ok(all
         .filter(|((device, _), _)| !device.in_use.is_empty() || !device.cached.is_empty())
@@ -233,16 +236,10 @@ struct Layout {
     size: usize,
     requested: usize,
     prev: usize,
-    stream: Option<usize>,
 }
 
 impl Layout {
-    fn of(
-        devices: &[Device],
-        regions: &[Vec<u64>],
-        raw: &Blocks,
-        [ptr, pool]: [usize; 2],
-    ) -> Read<Self> {
+    fn of(devices: &[Device], regions: &[Vec<u64>], raw: &Blocks, ptr: usize) -> Read<Self> {
         let all = || devices.iter().zip(regions);
         // Sizes are multiples of 512, and their sums are in the counters.
         let is_size = |&at: &usize| {
@@ -318,29 +315,18 @@ impl Layout {
         // Counters that do not agree with each other are in the midst of a change.
         let requested = (0..BLOCK_WORDS).find(is_requested);
         let requested = requested.ok_or(Unread::Changed)?;
-        let is_stream = |&at: &usize| {
-            let known = [ptr, size, pool, requested, prev];
-            let is_same = |&block: &u64| match raw.word(block, prev) {
-                0 => true,
-                before => raw.word(before, at) == raw.word(block, at),
-            };
-            at > 0 && !known.contains(&at) && by_address.values().all(is_same)
-        };
-        let is_several = |at: usize| {
-            let mut words = by_address.values().map(|&block| raw.word(block, at));
-            let first = words.next();
-            words.any(|word| Some(word) != first)
-        };
-        // In every version it is before the size; what else segments have of their own comes later.
-        let mut streams = (0..size).filter(is_stream);
-        let first = streams.clone().next();
-        let stream = streams.find(|&at| is_several(at)).or(first);
+        let is_stream = by_address.values().all(|&block| {
+            let before = raw.word(block, prev);
+            before == 0 || raw.word(before, STREAM) == raw.word(block, STREAM)
+        });
+        if !is_stream {
+            return Err(Unread::Unlike("streams of blocks"));
+        }
         Ok(Self {
             ptr,
             size,
             requested,
             prev,
-            stream,
         })
     }
 
@@ -361,7 +347,6 @@ impl Layout {
         let by_address: BTreeMap<u64, u64> = all
             .map(|block| (raw.word(block, self.ptr), block))
             .collect();
-        let at = |block, at: Option<usize>| at.map_or(0, |at| raw.word(block, at));
         let mut found = DeviceBlocks {
             device: number,
             allocated_bytes: sums[0],
@@ -395,7 +380,7 @@ impl Layout {
                 _ => found.segments.push(FoundSegment {
                     address,
                     bytes,
-                    stream: at(block, self.stream),
+                    stream: raw.word(block, STREAM),
                     pool: pool_of(block),
                     is_expandable,
                 }),
