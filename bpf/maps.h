@@ -191,9 +191,8 @@ struct gp_thread {
 	__u64 asked;     /* bytes of the open GP_OP_BLOCK_REQUEST */
 	__u64 asked_sp;  /* its sp, or 0 */
 	struct gp_last last;
-	__u32 without_tensors; /* the process is in tensors_off, as of the last timed hit */
-	__u32 reach;           /* how many words from its begin the path of the last stack took */
-	__u64 memory_sp;       /* sp of the open outermost memory call, or 0 */
+	__u32 reach;     /* how many words from its begin the path of the last stack took */
+	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
 	__u32 nested;          /* number of calls inside it so far */
 	__u32 level;           /* index of the current context in `current` */
@@ -278,12 +277,6 @@ GP_MAP(processes, HASH, 16384, __u32, struct gp_process);
 
 /* gp_process.id -> cost of an ended process. LRU; an evicted entry counts as none. */
 GP_MAP(ended_costs, LRU_HASH, 1024, __u32, struct gp_cost);
-
-/* tgid -> 1 for processes whose tensors are not sent: they cost too much. When full, user space
- * leaves those of further processes on. */
-GP_MAP(tensors_off, HASH, 1024, __u32, __u32);
-/* Whether there is one. */
-__u32 any_tensors_off;
 
 struct gp_context_key {
 	__u64 context;

@@ -33,8 +33,6 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	bpf_map_delete_elem(&noticed, &tgid);
 	bpf_map_delete_elem(&late_views, &tgid);
 	bpf_map_delete_elem(&programs, &tgid);
-	if (take_tensors)
-		bpf_map_delete_elem(&tensors_off, &tgid);
 	if (stack_mode == GP_STACKS_AUTO)
 		bpf_map_delete_elem(&code_maps, &tgid);
 	if (take_python)

@@ -144,15 +144,8 @@ static __always_inline void gp_on_tensor(struct pt_regs *ctx, __u64 cookie)
 		return;
 	thread->cost.tensors += !is_at_end;
 	start_ns = gp_begin_hit(thread);
-	if (start_ns)
-		thread->without_tensors =
-			any_tensors_off && bpf_map_lookup_elem(&tensors_off, &tensor.tgid);
-	if (!is_at_end && thread->without_tensors) {
-		thread->block = 0;
-	} else {
-		thread->block = tensor.address;
-		gp_send_tensor(ctx, thread, is_at_end, &tensor);
-	}
+	thread->block = tensor.address;
+	gp_send_tensor(ctx, thread, is_at_end, &tensor);
 	gp_end_hit(thread, start_ns);
 }
 

@@ -112,17 +112,6 @@ impl Probe {
         }
     }
 
-    /// Sends no tensors of process `pid` any more.
-    ///
-    /// # Errors
-    /// Returns an error if the map is full.
-    pub fn stop_tensors(&self, pid: u32) -> Result<()> {
-        let (pid, one) = (pid.to_ne_bytes(), 1u32.to_ne_bytes());
-        enter(&self.skeleton.maps.tensors_off, &pid, &one).context("cannot turn tensors off")?;
-        self.bss().any_tensors_off = 1;
-        Ok(())
-    }
-
     /// Whether threads were seen calling, and the current device of each is known.
     pub fn knows_devices(&self) -> bool {
         let threads = &self.skeleton.maps.threads;

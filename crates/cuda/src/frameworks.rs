@@ -246,6 +246,16 @@ const FOUND: Function = Function {
     ..row(Layer::Framework, Op::SelfTest, Names("before attach", &[]))
 };
 
+/// The same of blocks from later, when the hooks were not probed.
+const UNSEEN: Function = Function {
+    kind: MemoryKind::Tensor,
+    ..row(
+        Layer::Framework,
+        Op::SelfTest,
+        Names("between windows", &[]),
+    )
+};
+
 /// `PooledMemory._init(self, _Chunk chunk, pool)`, as a chunk of a `SingleDeviceMemoryPool` is handed out, after it was
 /// split. A chunk has at 24 its memory, which has its address at 16, at 32 its offset in that, and at 40 its size.
 /// Read in the debugging information of the wheels of CuPy 13.6 to 14.2, for CUDA 12 and 13 and Python 3.10 to 3.14 with
@@ -333,6 +343,7 @@ pub(super) const FRAMEWORKS: &[Function] = &[
     ARENA,
     FREED_ARENA,
     FOUND,
+    UNSEEN,
 ];
 
 #[cfg(test)]

@@ -265,6 +265,14 @@ pub const BEFORE: u16 = {
     row as u16
 };
 
+/// The row of blocks from between the times at which the frameworks' hooks were probed.
+pub const BETWEEN: u16 = BEFORE + 1;
+
+/// Whether blocks of this row were found in memory, and not seen to be allocated.
+pub const fn is_found(row: u16) -> bool {
+    matches!(row, BEFORE | BETWEEN)
+}
+
 /// The row in which an allocator of this framework reports its blocks.
 pub fn row_of_blocks(framework: Framework) -> Option<u16> {
     let is_it = |f: &Function| f.framework == Some(framework) && f.op == Op::Tensor;

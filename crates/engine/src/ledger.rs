@@ -19,7 +19,6 @@ use super::incidents::{self, Incidents};
 use super::limits::LedgerLimits;
 use super::process::Process;
 use super::process_table::ProcessTable;
-use super::tensors::TensorAllocators;
 use super::totals::MemorySums;
 use super::{CallSite, Identity};
 use gpuprobe_cuda::{EXTRA, KindSet, MemoryKind, Op};
@@ -351,17 +350,10 @@ impl Ledger {
         self.peaks = self.peaks.wrapping_add(1);
     }
 
-    /// Forgets the tensors of process `pid`, and takes no more: they cost this share of a thread's time.
-    pub fn stop_tensors(&mut self, pid: u32, cost: f64) {
-        self.keep(pid, |process| {
-            process.tensors = TensorAllocators::default();
-            process.tensors_cost = Some(cost);
-        });
-    }
-
-    /// Notes from now on which blocks of process `pid` have events, for [`Process::before_among`].
-    pub fn watch_blocks(&mut self, pid: u32) {
-        self.keep(pid, Process::watch_blocks);
+    /// Notes from now on which blocks of process `pid` have events, for [`Process::before_among`]; `is_census` if they have
+    /// some now and then only.
+    pub fn watch_blocks(&mut self, pid: u32, is_census: bool) {
+        self.keep(pid, |process| process.watch_blocks(is_census));
     }
 
     /// Ends `pid`; without a time, its exit was not seen.

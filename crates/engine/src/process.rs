@@ -79,8 +79,6 @@ pub struct Process {
     pub sites: Sites,
     /// Tensors that allocators of frameworks have placed in its memory.
     pub tensors: TensorAllocators,
-    /// If these are not recorded any more: the share of a thread's time that they took.
-    pub tensors_cost: Option<f64>,
     /// Whether it was traced from its start.
     pub from_birth: bool,
     /// Identity of the process: its command line, container and GPUs.
@@ -241,7 +239,7 @@ impl Process {
             let owner = self.thread(old.tid());
             owner.live.subtract(&old);
             owner.live.add(&new);
-            self.sites.resize(&old, &new);
+            self.sites.replace(&old, &new);
         }
         self.note_peak(new.end_ns);
     }

@@ -21,6 +21,8 @@ use gpuprobe_model::stack::CallStack;
 const MAX_SITES: usize = 1 << 18;
 /// Numbers of stacks of one process that are remembered.
 const MAX_NUMBERS: usize = 1 << 20;
+/// What goes sooner, ns, has passed through: nothing was put in its place.
+const PASSING_NS: u64 = 5_000_000_000;
 
 /// A call site of a process.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -156,6 +158,21 @@ impl Sites {
         self.unknown_frees.count(self.windows, self.now_ns);
     }
 
+    /// The same of something that had been there at this time.
+    pub(super) fn note_free_of_found(&mut self, found_ns: u64) {
+        if self.now_ns.saturating_sub(found_ns) >= PASSING_NS {
+            self.note_unknown_free();
+        }
+    }
+
+    /// Whether an allocation is older than nearly all that its site has freed.
+    pub(super) fn outlives_others(&self, allocation: &Allocation) -> bool {
+        let site = self.get(allocation.site);
+        let usual_ns = site.and_then(|site| site.series.usual_age_ns());
+        let age_ns = self.now_ns.saturating_sub(allocation.end_ns);
+        usual_ns.is_none_or(|usual_ns| age_ns >= usual_ns.saturating_mul(2))
+    }
+
     /// Sums live at `site` at the peak with this number, the last one over all processes.
     pub(super) fn at_peak(&self, site: &CallSite, peak: u32) -> MemorySums {
         match site.noted == Some(peak) {
@@ -276,14 +293,17 @@ impl Sites {
         }
     }
 
-    /// `old` is the same as `new`, which has another size.
-    pub(super) fn resize(&mut self, old: &Allocation, new: &Allocation) {
+    /// `old` is the same as `new`, which has another size or site.
+    pub(super) fn replace(&mut self, old: &Allocation, new: &Allocation) {
         if let Some(site) = self.sites.get_mut(old.site as usize) {
             site.note(self.peak);
             site.live.subtract(old);
             site.allocated.subtract(old);
-            let before = site.live.all();
             site.series.forget(self.windows, old.end_ns, old.size_bytes);
+        }
+        if let Some(site) = self.sites.get_mut(new.site as usize) {
+            site.note(self.peak);
+            let before = site.live.all();
             site.series
                 .born(self.windows, new.end_ns, new.size_bytes, before);
             site.add(new);

@@ -56,6 +56,8 @@ pub struct TensorAllocators {
     /// that do not.
     fits: BTreeMap<Framework, [u64; 2]>,
     dropped: Vec<Framework>,
+    /// Events come now and then only: blocks are counted by a census.
+    is_census: bool,
 }
 
 /// The state of an allocator on one device of a process.
@@ -143,7 +145,8 @@ impl TensorAllocators {
         if self.drops(framework, chunk, process) {
             return true;
         }
-        let allocator = chunk.allocator().filter(|_| !process.from_birth);
+        let is_wanted = self.is_census || !process.from_birth;
+        let allocator = chunk.allocator().filter(|_| is_wanted);
         if let Some(allocator) = allocator {
             let is_full = self.last.len() >= MAX_ALLOCATORS;
             match self.last.entry((chunk.row, allocator)) {
@@ -304,9 +307,6 @@ impl Process {
     /// Applies an allocated or freed block. Returns false, and drops it, if the device is out of
     /// range.
     pub(super) fn apply_tensor(&mut self, tensor: &Tensor, changes: &mut Changes) -> bool {
-        if self.tensors_cost.is_some() {
-            return true;
-        }
         let mut tensors = std::mem::take(&mut self.tensors);
         let is_known = match tensor.device {
             Some(device) => {
@@ -474,7 +474,10 @@ impl Allocator {
             Freed::Unknown if self.blocks.frees_left_out() => {}
             Freed::Unknown => {
                 self.unknown_frees += 1;
-                self.blocks.sites.note_unknown_free();
+                // In a census, it was allocated since the last one.
+                if self.found.census_ns.is_none() {
+                    self.blocks.sites.note_unknown_free();
+                }
             }
         }
         None

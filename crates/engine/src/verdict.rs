@@ -8,7 +8,7 @@ mod growth;
 mod tests;
 mod vocabulary;
 
-use crate::sites::series::{AGES, SeriesShape, least_age_ns};
+use crate::sites::series::{SeriesShape, usual_age_ns};
 
 pub(crate) use growth::is_even;
 use growth::{Growth, sum};
@@ -249,11 +249,6 @@ fn facts(shape: &SeriesShape) -> Judgement {
     let last = shape.left.iter().rposition(|&left| left > 0).unwrap_or(0);
     let last_ns = shape.time_of(last + 1);
     let born_ns = shape.born_ns.map_or(last_ns, |(_, born_ns)| born_ns);
-    let mut left = frees - frees / 100;
-    let usual = shape.ages.iter().position(|&count| {
-        left = left.saturating_sub(count);
-        left == 0
-    });
     Judgement {
         verdict: Verdict::Plateau,
         confidence: Confidence::Likely,
@@ -263,9 +258,7 @@ fn facts(shape: &SeriesShape) -> Judgement {
         bytes: 0,
         bytes_per_second: None,
         frees,
-        usual_age_ns: usual
-            .filter(|_| frees > 0)
-            .map(|bucket| least_age_ns((bucket + 1).min(AGES - 1))),
+        usual_age_ns: usual_age_ns(&shape.ages),
         cycles: shape.cycles.0,
         quiet_ns: shape.now_ns.saturating_sub(last_ns.min(born_ns)),
         has_ended: false,

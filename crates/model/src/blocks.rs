@@ -23,6 +23,9 @@ pub struct FoundBlocks {
     pub row: u16,
     /// When they were read, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
+    /// If the hooks are probed now and then only, whether blocks could be read after the last time: what was seen then and
+    /// was not found is gone.
+    pub census: Option<bool>,
     /// The allocators.
     pub devices: Vec<DeviceBlocks>,
 }
@@ -44,6 +47,8 @@ pub struct DeviceBlocks {
     pub segments: Vec<FoundSegment>,
     /// Blocks in use, by address; the rest of each segment is free.
     pub blocks: Vec<FoundBlock>,
+    /// In a census, addresses of known blocks that are not there any more.
+    pub gone: Vec<u64>,
     /// What free blocks are in the memory of the process.
     #[serde(skip)]
     pub free: BTreeSet<Vec<u64>>,

@@ -18,32 +18,21 @@ pub struct TracingCost {
     pub share_of_thread: f64,
     /// Hits of probes per second.
     pub hits_per_second: f64,
-    /// If its tensors are not recorded: the share of a thread's time that they took.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tensors_not_recorded: Option<f64>,
 }
 
 impl TracingCost {
     /// What is said of it, if anything.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn line(&self) -> Option<String> {
         let (percent, hits) = (self.share_of_thread * 100.0, rounded(self.hits_per_second));
-        let cost = (self.share_of_thread > SAID_FROM).then(|| {
+        (self.share_of_thread > SAID_FROM).then(|| {
             format!("gpuprobe costs this process about {percent:.1} % of a thread ({hits} hits/s)")
-        });
-        let tensors = self.tensors_not_recorded.map(|share| {
-            let percent = share * 100.0;
-            format!("tensors not recorded: they would cost {percent:.0} % of a thread")
-        });
-        cost.into_iter().chain(tensors).collect()
+        })
     }
 
     /// The same, of which process.
-    pub fn lines_with_pid(&self) -> Vec<String> {
+    pub fn line_with_pid(&self) -> Option<String> {
         let who = printable(self.comm.as_deref().unwrap_or("?"));
-        let lines = self.lines().into_iter();
-        lines
-            .map(|line| format!("{who} (pid {}): {line}", self.pid))
-            .collect()
+        Some(format!("{who} (pid {}): {}", self.pid, self.line()?))
     }
 }
 
@@ -73,19 +62,12 @@ mod tests {
             ..TracingCost::default()
         };
         let said = "gpuprobe costs this process about 2.1 % of a thread (51,000 hits/s)";
-        assert_eq!(cost.lines(), [said]);
-        cost.tensors_not_recorded = Some(0.07);
-        let off = "tensors not recorded: they would cost 7 % of a thread";
-        assert_eq!(cost.lines(), [said, off]);
+        assert_eq!(cost.line().as_deref(), Some(said));
         (cost.pid, cost.comm) = (574, Some("e\u{1b}vil".to_owned()));
-        assert_eq!(
-            cost.lines_with_pid()[1],
-            format!("e\\u{{1b}}vil (pid 574): {off}")
-        );
+        let with_pid = format!("e\\u{{1b}}vil (pid 574): {said}");
+        assert_eq!(cost.line_with_pid(), Some(with_pid));
         cost.share_of_thread = 0.01;
-        assert_eq!(cost.lines(), [off]);
-        cost.tensors_not_recorded = None;
-        assert!(cost.lines().is_empty());
+        assert_eq!(cost.line_with_pid(), None);
     }
 
     #[test]

@@ -274,11 +274,15 @@ fn notes_on(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<
     for pool in process.pytorch() {
         all.extend(pooled(process, pool));
         all.extend(pinned(process, pool));
-        let before = size(pool.before_bytes);
         let device = pool.device;
-        let said = format!("{before} in tensors of cuda:{device} from before gpuprobe attached");
-        let one = say(process, Verdict::Outside, pool.before_bytes, said);
-        all.extend((pool.before_bytes >= LITTLE).then_some(one));
+        for (bytes, from) in [
+            (pool.before_bytes, "from before gpuprobe attached"),
+            (pool.between_bytes(), "without a line (--tensors on has it)"),
+        ] {
+            let said = format!("{} in tensors of cuda:{device} {from}", size(bytes));
+            let one = say(process, Verdict::Outside, bytes, said);
+            all.extend((bytes >= LITTLE).then_some(one));
+        }
     }
     // The incident itself says who had the memory.
     let refused = report

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::target::TargetArgs;
-use crate::live::{self, AdvancedOptions, ServeConfig, TraceConfig};
+use crate::live::{self, AdvancedOptions, ServeConfig, TensorMode, TraceConfig};
 use crate::serve::listen::check_access;
 use crate::serve::{Listen, tls};
 use gpuprobe_cuda::Modes;
@@ -97,7 +97,8 @@ impl ServeArgs {
         })
     }
 
-    fn into_config(self) -> Result<TraceConfig> {
+    fn into_config(mut self) -> Result<TraceConfig> {
+        self.target.tensors.get_or_insert(TensorMode::Census);
         let serve = self.serve()?;
         let modes = self.modes.or(Modes {
             memleak: true,

@@ -58,9 +58,9 @@ pub(in crate::cli) struct TargetArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "off"], hide = true)]
     python: String,
 
-    /// Trace tensors: what PyTorch's caching allocator hands out.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = TensorMode::On, help_heading = "What to trace")]
-    tensors: TensorMode,
+    /// Trace tensors of PyTorch, JAX and others [default: on with --pid or COMMAND, else census].
+    #[arg(long, value_enum, value_name = "HOW", help_heading = "What to trace")]
+    pub(super) tensors: Option<TensorMode>,
 
     /// Start COMMAND, trace it and its children.
     ///
@@ -110,9 +110,10 @@ impl TargetArgs {
         TraceConfig {
             stacks: self.stacks.unwrap_or(by_default),
             python: self.python == "auto",
-            tensors: match modes.memleak {
-                true => self.tensors,
-                false => TensorMode::Off,
+            tensors: match (modes.memleak, self.target()) {
+                (false, _) => TensorMode::Off,
+                (true, Target::Everything) => self.tensors.unwrap_or(TensorMode::Census),
+                (true, _) => self.tensors.unwrap_or_default(),
             },
             target: self.target(),
             children: self.children,

@@ -14,6 +14,7 @@ use crate::probe::{ProbePoint, Purpose};
 use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Op};
 use gpuprobe_model::clock;
 use gpuprobe_os::mounts;
+use gpuprobe_stacks::blocks::FRAMEWORKS;
 use gpuprobe_stacks::functions::FunctionInFile as FoundFunction;
 use gpuprobe_stacks::helper::NotNow;
 use gpuprobe_stacks::instruction::FirstInstruction;
@@ -22,8 +23,8 @@ use gpuprobe_stacks::instruction::FirstInstruction;
 #[derive(Default)]
 struct Plan {
     parts: Vec<(Purpose, Vec<ProbePoint>)>,
-    /// The device queries in it.
-    queries: Vec<ProbePoint>,
+    /// What is probed at some times only.
+    timed: Option<(Purpose, Vec<ProbePoint>)>,
     /// Number of CUDA functions.
     functions: usize,
 }
@@ -141,8 +142,13 @@ impl Finder {
         for (purpose, points) in &plan.parts {
             links.extend(attach(*purpose, points)?);
         }
-        let query_links = match self.queries.are_on() && !plan.queries.is_empty() {
-            true => attach(Purpose::Calls, &plan.queries)?,
+        let timed = plan.timed.unwrap_or((Purpose::Calls, Vec::new()));
+        let is_time = match timed.0 {
+            Purpose::Tensors => self.has_window,
+            _ => self.queries.are_on(),
+        };
+        let timed_links = match is_time && !timed.1.is_empty() {
+            true => attach(timed.0, &timed.1)?,
             false => Vec::new(),
         };
         let probed = ProbedFile {
@@ -150,8 +156,8 @@ impl Finder {
             path: library.path.clone(),
             file: library.file.try_clone()?,
             links,
-            queries: plan.queries,
-            query_links,
+            timed,
+            timed_links,
             attached_ns: clock::boot_ns(),
             user: None,
         };
@@ -170,17 +176,36 @@ impl Finder {
         let (purpose, points) = match library.role {
             LibraryRole::Cuda(layer) => return self.plan_cuda(library, layer),
             LibraryRole::Framework => {
-                let functions = library.functions(&self.reader, Layer::Framework)?;
+                let mut functions = library.functions(&self.reader, Layer::Framework)?;
                 if functions.is_empty() {
                     bail!(
                         "its allocator reports allocations in no known way, so its tensors are not traced; \
                          docs/functions.md says which frameworks do"
                     );
                 }
-                (
-                    Purpose::Tensors,
-                    functions.iter().map(ProbePoint::from).collect(),
-                )
+                let row = |f: &FoundFunction| &FUNCTIONS[usize::from(f.row)];
+                let is_census = self.config.tensors == TensorMode::Census;
+                let is_read = |f: &FoundFunction| {
+                    let framework = row(f).framework;
+                    framework.is_some_and(|one| FRAMEWORKS.contains(&one))
+                };
+                functions.retain(|f| !is_census || is_read(f));
+                if functions.is_empty() {
+                    bail!("its blocks cannot be read from memory; --tensors on traces them");
+                }
+                let (hooks, others): (Vec<_>, Vec<_>) = functions
+                    .iter()
+                    .partition(|f| is_census && row(f).op == Op::Tensor);
+                let points =
+                    |of: Vec<&FoundFunction>| of.into_iter().map(ProbePoint::from).collect();
+                let mut parts: Vec<(_, Vec<_>)> = vec![(Purpose::Tensors, points(others))];
+                parts.retain(|(_, points)| !points.is_empty());
+                let timed = Some((Purpose::Tensors, points(hooks)));
+                return Ok(Plan {
+                    parts,
+                    timed,
+                    ..Plan::default()
+                });
             }
             LibraryRole::Library => {
                 let functions = library.functions(&self.reader, Layer::Library)?;
@@ -240,7 +265,7 @@ impl Finder {
         parts.retain(|(_, points)| !points.is_empty());
         Ok(Plan {
             parts,
-            queries: points(queries),
+            timed: Some((Purpose::Calls, points(queries))),
             functions: count,
         })
     }

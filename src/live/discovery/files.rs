@@ -8,7 +8,7 @@ use anyhow::Error;
 
 use crate::host::process::{Mapped, ProcessHandle};
 use crate::host::{LibraryId, LibraryRole, Likeness, MappedLibrary};
-use crate::probe::ProbePoint;
+use crate::probe::{ProbePoint, Purpose};
 use libbpf_rs::Link;
 
 /// Maximum number of probed files. Each takes three descriptors, or one per function without
@@ -45,11 +45,11 @@ pub(super) struct ProbedFile {
     /// Path at which a process had it mapped.
     pub(super) path: PathBuf,
     pub(super) file: File,
-    /// Its probes, but for those of device queries.
+    /// Its probes, but for those of some times only.
     pub(super) links: Vec<Link>,
-    /// The device queries in it, and the probes on these while there are some.
-    pub(super) queries: Vec<ProbePoint>,
-    pub(super) query_links: Vec<Link>,
+    /// What is probed at some times, and the probes on it while there are some: device queries, or the hooks of allocators.
+    pub(super) timed: (Purpose, Vec<ProbePoint>),
+    pub(super) timed_links: Vec<Link>,
     /// When they were attached, on `CLOCK_BOOTTIME`.
     pub(super) attached_ns: u64,
     /// A process that has it mapped, if known.
@@ -58,7 +58,7 @@ pub(super) struct ProbedFile {
 
 impl ProbedFile {
     fn into_links(mut self) -> Vec<Link> {
-        self.links.append(&mut self.query_links);
+        self.links.append(&mut self.timed_links);
         self.links
     }
 }
@@ -207,8 +207,8 @@ mod tests {
             path: library.path.clone(),
             file: library.file.try_clone().unwrap(),
             links: Vec::new(),
-            queries: Vec::new(),
-            query_links: Vec::new(),
+            timed: (Purpose::Calls, Vec::new()),
+            timed_links: Vec::new(),
             attached_ns: 7,
             user: None,
         };

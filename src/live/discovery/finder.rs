@@ -51,6 +51,8 @@ pub(super) struct Finder {
     pub(super) only_pids: Vec<i32>,
     pub(super) files: ProbedFiles,
     pub(super) queries: QueryTimes,
+    /// The hooks of allocators are probed now, in a census.
+    pub(super) has_window: bool,
     /// Probes on the destructors of code objects.
     destructors: HashMap<u32, Vec<Link>>,
     queue: Queue,
@@ -115,6 +117,7 @@ impl Finder {
             only_pids: Vec::new(),
             files: ProbedFiles::default(),
             queries: QueryTimes::new(needs_queries, probe.kind.is_one_by_one()),
+            has_window: false,
             destructors: HashMap::new(),
             probe,
             queue: Queue::default(),
@@ -286,6 +289,11 @@ impl Finder {
                 let links = self.destructors.remove(&id);
                 self.detach_later(links.unwrap_or_default());
             }
+            Order::Window { is_open, done } => {
+                self.has_window = is_open;
+                detach(self.switch(Purpose::Tensors, is_open));
+                let _ = done.send(());
+            }
             Order::End => self.is_ending = true,
         }
     }
@@ -379,24 +387,30 @@ impl Finder {
         if !self.queries.are_on() && self.probe.knows_devices() {
             return self.queries.skip(Instant::now());
         }
-        let mut links = Vec::new();
-        for (_, probed) in self.files.all_probed() {
-            links.append(&mut probed.query_links);
-            if self.queries.are_on() || probed.queries.is_empty() {
-                continue;
-            }
-            let (file, points) = (&probed.file, &probed.queries);
-            match self
-                .probe
-                .attach(Purpose::Calls, file, points, &self.only_pids)
-            {
-                Ok(links) => probed.query_links = links,
-                Err(error) => tracing::debug!("device queries: {error:#}"),
-            }
-        }
+        let links = self.switch(Purpose::Calls, !self.queries.are_on());
         // The time begins when they are attached.
         self.queries.switch(Instant::now());
         self.detach_later(links);
+    }
+
+    /// Attaches what is probed at some times only, or returns its probes.
+    fn switch(&mut self, purpose: Purpose, is_on: bool) -> Vec<Link> {
+        let mut links = Vec::new();
+        for (_, probed) in self.files.all_probed() {
+            let (its, points) = &probed.timed;
+            if *its != purpose {
+                continue;
+            }
+            links.append(&mut probed.timed_links);
+            if !is_on || points.is_empty() {
+                continue;
+            }
+            match (self.probe).attach(purpose, &probed.file, points, &self.only_pids) {
+                Ok(links) => probed.timed_links = links,
+                Err(error) => tracing::debug!("{purpose:?}: {error:#}"),
+            }
+        }
+        links
     }
 
     /// Detaches from files that no process uses.

@@ -34,6 +34,8 @@ use gpuprobe_stacks::helper::{FileReader, ProcessReader};
 const MAX_HOLD: Duration = Duration::from_secs(30);
 /// Late processes that are remembered; beyond, those that have ended are forgotten.
 const MAX_LATE: usize = 4096;
+/// How long it is waited for that hooks are attached or detached: the kernel needs some 50 ms.
+const SWITCHED_WITHIN: Duration = Duration::from_millis(500);
 /// How long the last steps of a session wait for the probes to be detached. The kernel needs some 50 ms; on a host where
 /// it needs longer, only the end of the process waits.
 const DETACHED_WITHIN: Duration = Duration::from_millis(500);
@@ -54,6 +56,13 @@ pub(crate) enum Order {
     },
     /// Detach from a destructor.
     Release(u32),
+    /// Attach to the hooks of allocators, or detach, and say that it is done.
+    Window {
+        /// Whether they are probed from now on.
+        is_open: bool,
+        /// Told when it is done.
+        done: mpsc::Sender<()>,
+    },
     /// Detach from everything, and end.
     End,
 }
@@ -171,6 +180,17 @@ impl Tracer {
         }
         // Fails only if the thread has ended, which is noticed by [`Self::next`].
         let _ = self.orders.send(Order::Look(notice));
+    }
+
+    /// Has the hooks of allocators probed from now on, or no longer. Returns whether that is done.
+    pub(crate) fn switch_window(&self, is_open: bool) -> bool {
+        let (done, answer) = mpsc::channel();
+        let _ = self.orders.send(Order::Window { is_open, done });
+        let is_done = answer.recv_timeout(SWITCHED_WITHIN).is_ok();
+        if !is_done {
+            tracing::debug!("the hooks of allocators were not attached or detached in time");
+        }
+        is_done
     }
 
     /// What was found next.

@@ -100,7 +100,7 @@ impl Served {
                 let costs = newest.report.tracing_costs.iter();
                 session.extend(
                     costs
-                        .flat_map(TracingCost::lines_with_pid)
+                        .filter_map(TracingCost::line_with_pid)
                         .map(|it| ("cost", it)),
                 );
                 let explain = newest.explanation.explain.as_ref();

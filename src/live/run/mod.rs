@@ -6,6 +6,7 @@ mod reading;
 mod snapshot;
 mod start;
 mod watch;
+mod windows;
 
 use std::future;
 use std::process::{ExitCode, ExitStatus};

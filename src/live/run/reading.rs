@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::windows::Windows;
 use crate::host::host_info::ProcFs;
 use crate::host::nvml::Nvml;
 use crate::host::process;
@@ -61,8 +62,10 @@ pub(in crate::live) struct Reading<'a> {
     pub(super) announced: Announced,
     /// When the launch counts were last read.
     pub(super) counted: Instant,
-    /// Allocated blocks of busy processes when they were last read.
+    /// Allocated blocks of busy processes when they were last read; in a census, as a window was opened.
     pub(super) live_blocks: HashMap<u32, Vec<RawBlock>>,
+    /// When the hooks of allocators are probed, in a census.
+    pub(super) windows: Windows,
 }
 
 impl Reading<'_> {
@@ -98,12 +101,16 @@ impl Reading<'_> {
     }
 
     /// Looks for the blocks of frameworks in the memory of processes: those from before the tracing, and what PyTorch does
-    /// not tell with its events.
-    fn find_blocks(&mut self) -> Result<()> {
+    /// not tell with its events. In a census, that ends a window, and tells what came and went without events.
+    pub(super) fn find_blocks(&mut self) -> Result<()> {
         let config = self.config;
         if !config.modes.memleak || config.tensors == TensorMode::Off {
             return Ok(());
         }
+        let is_census = config.tensors == TensorMode::Census;
+        let Some(mut ends) = self.close_window()? else {
+            return Ok(());
+        };
         let ledger = &self.sink.state.ledger;
         self.live_blocks
             .retain(|pid, _| ledger.process_of(*pid).is_some());
@@ -112,29 +119,62 @@ impl Reading<'_> {
             let Some(row) = gpuprobe_cuda::row_of_blocks(framework) else {
                 continue;
             };
-            let known = ledger.live_processes().filter(|process| match framework {
-                Framework::PyTorch => process.tensors.iter().any(|one| one.row == row),
-                _ => process.tensors.last_events(row).next().is_some(),
+            let is_torch = framework == Framework::PyTorch;
+            let known = ledger.live_processes().filter(|process| match is_torch {
+                true => !is_census && process.tensors.iter().any(|one| one.row == row),
+                false => process.tensors.last_events(row).next().is_some(),
             });
             wanted.extend(known.map(|process| (process.pid, framework, row)));
-            let idle = self.tracer.cuda_users();
-            let idle = idle
-                .filter(|pid| framework == Framework::PyTorch && ledger.process_of(*pid).is_none());
+            let idle = self
+                .tracer
+                .cuda_users()
+                .filter(|pid| is_torch && (is_census || ledger.process_of(*pid).is_none()));
             wanted.extend(idle.map(|pid| (pid, framework, row)));
         }
         let until = Instant::now() + BLOCKS_WITHIN;
         for (pid, framework, row) in wanted {
-            let mut is_done = false;
-            for _ in 0..BLOCKS_TRIES {
-                is_done = is_done
-                    || Instant::now() > until
-                    || self.find_blocks_of(pid, framework, row)?;
+            let mut found = Err(Unread::Changed);
+            let may_change = |found| matches!(found, Err(Unread::Changed | Unread::Unlike(_)));
+            for attempt in 0..BLOCKS_TRIES {
+                let has_time = attempt == 0 && is_census || Instant::now() < until;
+                if has_time && may_change(found) {
+                    found = self.find_blocks_of(pid, framework, row)?;
+                }
             }
-            if !is_done && framework == Framework::PyTorch {
-                self.find_busy_blocks_of(pid, row)?;
+            let is_busy = may_change(found) && framework == Framework::PyTorch;
+            match is_census {
+                true if found.is_ok() => drop(self.live_blocks.remove(&pid)),
+                true => {
+                    self.count_without_rest(pid, row, ends.remove(&pid));
+                    self.live_blocks.extend(is_busy.then(|| (pid, Vec::new())));
+                }
+                false if is_busy => self.find_busy_blocks_of(pid, row)?,
+                false => {}
             }
         }
         Ok(())
+    }
+
+    /// Takes the census of a process whose blocks could not be read at rest: by those that were there at both ends of the
+    /// window, or without its last blocks, which may be gone.
+    fn count_without_rest(&mut self, pid: u32, row: u16, ends: Option<[Vec<RawBlock>; 2]>) {
+        let Some(process) = self.sink.state.ledger.process_of(pid) else {
+            return;
+        };
+        let time_ns = clock::monotonic_ns();
+        let found =
+            ends.and_then(|[first, second]| process.before_among(row, [&first, &second], time_ns));
+        let unread = || FoundBlocks {
+            pid,
+            row,
+            time_ns,
+            census: Some(false),
+            devices: Vec::new(),
+        };
+        let news = process.news_of(found.unwrap_or_else(unread));
+        if let Some(news) = news.filter(|news| !news.devices.is_empty()) {
+            self.take_blocks(news);
+        }
     }
 
     /// Finds the blocks from before the tracing of a process whose allocator is never at rest: they are there in this
@@ -150,7 +190,7 @@ impl Reading<'_> {
         }
         let before = self.live_blocks.remove(&pid);
         if before.is_none() {
-            self.sink.state.ledger.watch_blocks(pid);
+            self.sink.state.ledger.watch_blocks(pid, false);
         }
         let Ok(now) = self.sink.host_info.blocks.borrow_mut().torch_live(pid) else {
             return Ok(());
@@ -169,36 +209,48 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns whether it need not be tried again.
-    fn find_blocks_of(&mut self, pid: u32, framework: Framework, row: u16) -> Result<bool> {
+    fn find_blocks_of(
+        &mut self,
+        pid: u32,
+        framework: Framework,
+        row: u16,
+    ) -> Result<Result<(), Unread>> {
+        let is_census = self.config.tensors == TensorMode::Census;
         let process = self.sink.state.ledger.process_of(pid);
         let events = process
             .into_iter()
             .flat_map(|process| process.tensors.last_events(row));
         let events: Vec<Tensor> = events.copied().collect();
+        let is_known =
+            process.is_some_and(|process| process.tensors.iter().any(|one| one.row == row));
         let time_ns = clock::monotonic_ns();
-        let found = self
-            .sink
-            .host_info
-            .blocks
-            .borrow_mut()
-            .read(pid, framework, &events);
+        let mut blocks = self.sink.host_info.blocks.borrow_mut();
+        let mut read = || blocks.read(pid, framework, &events);
+        let mut found = read();
+        if is_census && is_known && found == Err(Unread::Empty) {
+            // All are gone, unless a table was just moved.
+            found = match read() {
+                Err(Unread::Empty) => Ok(Vec::new()),
+                found => found,
+            };
+        }
+        drop(blocks);
         let devices = match found {
             Ok(devices) => devices,
             Err(error) => {
                 tracing::debug!("blocks of {} in process {pid}: {error}", framework.name());
-                return Ok(matches!(error, Unread::Empty | Unread::Unreadable));
+                return Ok(Err(error));
             }
         };
         // What the program has done until then.
         self.rings.flush()?;
         self.read_until(Some(Instant::now() + READ_FOR), true)?;
         if self.rings.is_behind() {
-            return Ok(false);
+            return Ok(Err(Unread::Changed));
         }
         if self.sink.state.ledger.process_of(pid).is_none() {
             let Ok(task) = process::task_of(pid) else {
-                return Ok(true);
+                return Ok(Err(Unread::Unreadable));
             };
             self.sink.take_own(Event::Process(Task {
                 process: pid << PROCESS_PID_SHIFT,
@@ -210,20 +262,21 @@ impl Reading<'_> {
             pid,
             row,
             time_ns,
+            census: is_census.then_some(true),
             devices,
         };
         let process = self.sink.state.ledger.process_of(pid);
         let Some(news) = process.map(|process| process.news_of(found)) else {
-            return Ok(true);
+            return Ok(Err(Unread::Unreadable));
         };
         let Some(news) = news else {
             tracing::debug!("blocks of process {pid} do not agree with its events");
-            return Ok(false);
+            return Ok(Err(Unread::Changed));
         };
         if !news.devices.is_empty() {
             self.take_blocks(news);
         }
-        Ok(true)
+        Ok(Ok(()))
     }
 
     /// Applies what was found, with the call stacks that PyTorch itself has noted.
@@ -236,7 +289,7 @@ impl Reading<'_> {
         self.sink.take_own(Event::Blocks(found));
     }
 
-    fn read_until(&mut self, until: Option<Instant>, waits: bool) -> Result<()> {
+    pub(super) fn read_until(&mut self, until: Option<Instant>, waits: bool) -> Result<()> {
         self.rings.read(&mut self.sink, until, waits)?;
         if let (Some(stacks), false) = (&mut self.sink.stacks, self.rings.is_behind()) {
             stacks.tidy();
@@ -291,6 +344,7 @@ impl Reading<'_> {
             self.count_launches()?;
         }
         self.tell_incidents(false);
+        self.step_windows()?;
         // Libraries loaded in quick succession share a line.
         self.announced.announce_new(&self.tracer);
         Ok(())

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::documents::Served;
 use super::reading::Reading;
 use super::snapshot::Snapshots;
+use super::windows::Windows;
 use super::{Run, TopSession};
 use crate::host::exit::AwaitedProcess;
 use crate::host::host_info::ProcFs;
@@ -113,6 +114,7 @@ impl<'a> Run<'a> {
                 announced: Announced::default(),
                 counted: Instant::now(),
                 live_blocks: HashMap::new(),
+                windows: Windows::default(),
             },
             snapshots: Snapshots::new(),
             output,

@@ -3,6 +3,7 @@
 
 mod attach;
 mod attacks;
+mod census;
 mod copies;
 pub(crate) mod faults;
 mod flood;

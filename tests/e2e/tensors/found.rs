@@ -9,7 +9,7 @@ use crate::harness::report::{list, number};
 use crate::harness::{Nvml, Setup, Workload};
 
 /// The variable that has the program keep its state as PyTorch does, with fields at places that it chooses.
-const BLOCKS: &str = "STANDIN_TORCH_BLOCKS";
+pub(super) const BLOCKS: &str = "STANDIN_TORCH_BLOCKS";
 const OLD: &str = "tmalloc old 30000 200; tmalloc old 6000000 8; tmalloc hole 4000000 4; \
      tmalloc used 5000000 2; tmalloc used 999 3; trecord used; \
      tmalloc old 4000000; tfree hole; tmalloc old 200000000; tmalloc gone 100000000; tfree gone; tfree used";

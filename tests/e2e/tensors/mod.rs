@@ -1,6 +1,7 @@
 //! Allocations of PyTorch's caching allocator: every figure is compared with the stand-in
 //! allocator's own.
 
+mod census;
 mod chunks;
 mod costs;
 mod exact;

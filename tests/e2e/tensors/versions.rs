@@ -35,7 +35,7 @@ fn root_pytorch_versions_host_wide() {
     let folders = [".", "c10_1_10"];
     let mut workloads: Vec<_> = folders.map(of_version).into();
     let mut too_old = vec![of_version("c10_1_9")];
-    let mut gpuprobe = Setup::everything().start();
+    let mut gpuprobe = Setup::everything().args(["--tensors", "on"]).start();
     // Their libraries are already attached to: they are traced from their first call.
     workloads.extend(folders.map(of_version));
     too_old.push(of_version("c10_1_9"));

@@ -217,6 +217,18 @@ impl Series {
         self.tail = Some(tail);
     }
 
+    /// The age at which nearly all of what was freed was freed at most; `None` if nothing was.
+    pub(crate) fn usual_age_ns(&self) -> Option<u64> {
+        let settled = self.ages.iter().map(|ages| &**ages);
+        let mut sums = [0; AGES];
+        for ages in settled.chain(self.tail.iter().map(|tail| &tail.ages)) {
+            for (sum, count) in sums.iter_mut().zip(ages) {
+                *sum += u64::from(*count);
+            }
+        }
+        usual_age_ns(&sums)
+    }
+
     /// When the frees began after which the process has still allocated so often.
     pub(crate) fn teardown_ns(&self, births: u64) -> Option<u64> {
         let tail = self.tail.as_ref().filter(|tail| tail.births == births);
@@ -306,6 +318,18 @@ impl Series {
 fn bucket(age_ns: u64) -> usize {
     let age_ms = age_ns / MILLISECOND_NS;
     (u64::BITS - age_ms.leading_zeros()).min(AGES as u32 - 1) as usize
+}
+
+/// The age, ns, at which 99 in 100 of what has these ages were freed at most; `None` if nothing was.
+pub(crate) fn usual_age_ns(ages: &[u64; AGES]) -> Option<u64> {
+    let frees: u64 = ages.iter().sum();
+    let mut left = frees - frees / 100;
+    let usual = ages.iter().position(|&count| {
+        left = left.saturating_sub(count);
+        left == 0
+    });
+    let bucket = usual.filter(|_| frees > 0)?;
+    Some(least_age_ns((bucket + 1).min(AGES - 1)))
 }
 
 /// The age that all of a bucket have at least, ns.

@@ -11,7 +11,7 @@ use crate::allocation::{Allocation, key};
 use crate::change::Changes;
 use crate::process::Process;
 use crate::totals::Total;
-use gpuprobe_cuda::{AddressSpace, BEFORE};
+use gpuprobe_cuda::{AddressSpace, BEFORE, BETWEEN, is_found};
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment, RawBlock};
 use gpuprobe_model::event::Tensor;
 use gpuprobe_model::stack::CallStack;
@@ -25,6 +25,8 @@ pub(super) struct FoundState {
     pub(super) segments: Vec<FoundSegment>,
     /// Live blocks from before the tracing.
     pub(super) before: Total,
+    /// When blocks were last read for a census.
+    pub(super) census_ns: Option<u64>,
     /// Addresses of blocks that had events, if that is noted.
     pub(super) touched: Option<HashSet<u64>>,
 }
@@ -63,6 +65,9 @@ impl Process {
         if !has_sums {
             self.place(&mut found.devices);
         }
+        if found.census.is_some() {
+            return Some(self.changes_in(found));
+        }
         // Without sums, there must be no event since.
         let is_since = |event: &&Tensor| !has_sums && event.time_ns >= found.time_ns;
         let mut since = self.tensors.last_events(found.row).filter(is_since);
@@ -97,6 +102,44 @@ impl Process {
         Some(found)
     }
 
+    /// What has changed since the last census, with no event meanwhile.
+    fn changes_in(&self, mut found: FoundBlocks) -> FoundBlocks {
+        let row = found.row;
+        let own = (self.tensors.allocators.values()).filter(|one| one.row == row);
+        let is_read = found.census == Some(true);
+        for allocator in own.clone().filter(|one| !is_read || has_sums(one.row)) {
+            let mut devices = found.devices.iter();
+            if !devices.any(|device| device.device == allocator.device) {
+                let mut device = allocator.as_found();
+                device.allocated_bytes *= u64::from(!is_read);
+                found.devices.push(device);
+            }
+        }
+        let is_news = |device: &mut DeviceBlocks| {
+            let mut known = own.clone();
+            let Some(allocator) = known.find(|one| one.device == device.device) else {
+                return true;
+            };
+            let in_use = device.blocks.iter().filter(|block| !block.is_pending);
+            let sizes: HashMap<u64, u64> = in_use.map(|b| (b.address, b.bytes)).collect();
+            let is_gone = |block: &&Allocation| match is_read {
+                true => sizes.get(&block.address) != Some(&block.size_bytes),
+                false => allocator.is_new(block),
+            };
+            let gone = allocator.blocks.live.iter().filter(is_gone);
+            device.gone = gone.map(|block| block.address).collect();
+            device.gone.sort_unstable();
+            let known = |at: u64| allocator.blocks.live.get(key(AddressSpace::Device, at));
+            let is_known =
+                |b: &FoundBlock| known(b.address).is_some_and(|it| it.size_bytes == b.bytes);
+            device.blocks.retain(|b| b.is_pending || !is_known(b));
+            let mut live = allocator.blocks.live.iter();
+            live.any(|block| allocator.is_new(block)) || allocator.lacks(device)
+        };
+        found.devices.retain_mut(is_news);
+        found
+    }
+
     /// The same of a process whose allocator was never at rest: the blocks that were there at two times, and have had no
     /// event since [`Self::watch_blocks`], if their sizes add up to what is not known. Where blocks have their size is found
     /// by that.
@@ -106,25 +149,31 @@ impl Process {
         blocks: [&[RawBlock]; 2],
         time_ns: u64,
     ) -> Option<FoundBlocks> {
-        let mut unknown = self
-            .tensors
-            .allocators
-            .values()
-            .filter(|one| one.bytes_from_before() > 0);
+        let is_census = self.tensors.is_census;
+        let mut unknown = self.tensors.iter().filter(|one| match is_census {
+            true => one.row == row,
+            false => one.bytes_from_before() > 0,
+        });
         // With several devices, there is no telling whose they are.
         let (Some(allocator), None) = (unknown.next().filter(|one| one.row == row), unknown.next())
         else {
             return None;
         };
         let touched = allocator.found.touched.as_ref()?;
+        // In a census, what had no event may be gone.
+        let is_known =
+            |address: u64| touched.contains(&address) || !is_census && allocator.holds(address);
+        let live = allocator.blocks.live.iter();
+        let known: Vec<_> = live.filter(|block| is_known(block.address)).collect();
+        let known_bytes = known.iter().map(|block| block.size_bytes);
+        let unknown_bytes = allocator.allocated_bytes.checked_sub(known_bytes.sum())?;
         let earlier: HashMap<(u64, u64), &RawBlock> = blocks[0]
             .iter()
             .map(|block| ((block.address, block.place), block))
             .collect();
         let both = blocks[1].iter().filter_map(|now| {
             let then = earlier.get(&(now.address, now.place))?;
-            (!touched.contains(&now.address) && !allocator.holds(now.address))
-                .then_some((now, *then))
+            (!is_known(now.address)).then_some((now, *then))
         });
         let both: Vec<_> = both.collect();
         let sizes = |at: usize| -> Option<Vec<u64>> {
@@ -142,9 +191,9 @@ impl Process {
             sizes
                 .iter()
                 .try_fold(0, |sum: u64, size| sum.checked_add(*size))
-                == Some(allocator.bytes_from_before())
+                == Some(unknown_bytes)
         };
-        let words = both.first()?.0.words.len();
+        let words = both.first().map_or(1, |(now, _)| now.words.len());
         let sizes = (0..words).filter_map(sizes).find(adds_up)?;
         let mut found: Vec<_> = both
             .iter()
@@ -156,23 +205,29 @@ impl Process {
                 ..FoundBlock::default()
             })
             .collect();
+        if is_census {
+            found.extend(known.iter().map(|block| FoundBlock {
+                address: block.address,
+                bytes: block.size_bytes,
+                ..FoundBlock::default()
+            }));
+        }
         found.sort_unstable_by_key(|block| block.address);
         Some(FoundBlocks {
             pid: self.pid,
             row,
             time_ns,
+            census: is_census.then_some(true),
             devices: vec![DeviceBlocks {
-                device: allocator.device,
-                allocated_bytes: allocator.allocated_bytes,
-                reserved_bytes: allocator.reserved_bytes,
                 blocks: found,
-                ..DeviceBlocks::default()
+                ..allocator.as_found()
             }],
         })
     }
 
     /// Notes from now on which addresses have events.
-    pub(crate) fn watch_blocks(&mut self) {
+    pub(crate) fn watch_blocks(&mut self, is_census: bool) {
+        self.tensors.is_census = is_census;
         for allocator in self.tensors.allocators.values_mut() {
             allocator.found.touched = Some(HashSet::new());
         }
@@ -198,9 +253,6 @@ impl Process {
 
     /// Applies what was found. Returns false if a device index is out of range.
     pub(crate) fn apply_found(&mut self, found: &FoundBlocks, changes: &mut Changes) -> bool {
-        if self.tensors_cost.is_some() {
-            return true;
-        }
         let mut tensors = std::mem::take(&mut self.tensors);
         let mut is_known = true;
         for device in &found.devices {
@@ -211,7 +263,15 @@ impl Process {
                         let blocks = allocator.hand_out(chunk, self);
                         changes.record_tensors(|| allocator.change(blocks));
                     }
-                    allocator.apply_found(device, found.time_ns, self, changes);
+                    let is_later = allocator.found.census_ns.is_some() || self.from_birth;
+                    let row = match is_later && found.census.is_some() {
+                        true => BETWEEN,
+                        false => BEFORE,
+                    };
+                    if let Some(is_read) = found.census {
+                        allocator.begin_census(device, is_read, found.time_ns, changes);
+                    }
+                    allocator.apply_found(device, (found.time_ns, row), self, changes);
                 }
                 None => is_known = false,
             }
@@ -261,16 +321,76 @@ impl Allocator {
         let pending = pending.map(|block| (block.address, block.bytes));
         let has_new = device.blocks.iter().any(|block| !block.is_pending);
         has_new
+            || !device.gone.is_empty()
             || !pending.eq(self.found.pending.iter().map(|(at, bytes)| (*at, *bytes)))
             || device.segments != self.found.segments
             || device.allocated_bytes != self.allocated_bytes
             || device.reserved_bytes != self.reserved_bytes
     }
 
+    /// Whether a block was allocated, as its event said, since the last census.
+    fn is_new(&self, block: &Allocation) -> bool {
+        !is_found(block.row) && block.end_ns > self.found.census_ns.unwrap_or(0)
+    }
+
+    /// What it is known to have, without its allocated blocks.
+    fn as_found(&self) -> DeviceBlocks {
+        DeviceBlocks {
+            device: self.device,
+            allocated_bytes: self.allocated_bytes,
+            peak_allocated_bytes: self.peak_allocated_bytes,
+            reserved_bytes: self.reserved_bytes,
+            peak_reserved_bytes: self.peak_reserved_bytes,
+            segments: self.found.segments.clone(),
+            ..DeviceBlocks::default()
+        }
+    }
+
+    /// Removes what is gone. A block that would usually have been freed by now is not known to be the one that was seen:
+    /// another may have come to its address.
+    fn begin_census(
+        &mut self,
+        device: &DeviceBlocks,
+        is_read: bool,
+        time_ns: u64,
+        changes: &mut Changes,
+    ) {
+        let sites = &self.blocks.sites;
+        let is_doubtful =
+            |block: &&Allocation| self.is_new(block) && !(is_read && sites.outlives_others(block));
+        let doubtful: Vec<_> = self
+            .blocks
+            .live
+            .iter()
+            .filter(is_doubtful)
+            .copied()
+            .collect();
+        for old in doubtful {
+            let block = (old.address, old.size_bytes);
+            let new = self.new_block(block, old.end_ns, BETWEEN, 0);
+            self.blocks.sites.replace(&old, &new);
+            if let Some(block) = self.blocks.live.get_mut(old.key()) {
+                *block = new;
+            }
+            changes.record_tensors(|| self.change([Some(new), Some(old)]));
+        }
+        if is_read {
+            self.found.census_ns = Some(time_ns);
+        }
+        self.blocks.sites.after_peak(self.peaks, time_ns);
+        for &address in &device.gone {
+            if let Some(block) = self.blocks.remove(AddressSpace::Device, address) {
+                self.note_gone(&block);
+                self.forget_request(address);
+                changes.record_tensors(|| self.change([None, Some(block)]));
+            }
+        }
+    }
+
     fn apply_found(
         &mut self,
         device: &DeviceBlocks,
-        time_ns: u64,
+        (time_ns, row): (u64, u16),
         process: &Process,
         changes: &mut Changes,
     ) {
@@ -287,9 +407,11 @@ impl Allocator {
             }
             learn(&mut self.blocks.sites, &process.sites, block.stack);
             let place = (block.address, block.bytes);
-            let allocation = self.new_block(place, time_ns, BEFORE, block.stack);
+            let allocation = self.new_block(place, time_ns, row, block.stack);
             self.blocks.add(allocation);
-            self.found.before.add(block.bytes);
+            if row == BEFORE {
+                self.found.before.add(block.bytes);
+            }
             if block.requested_bytes > 0 {
                 self.requested.add(block.requested_bytes);
                 self.asked.insert(block.address, block.requested_bytes);
@@ -306,16 +428,28 @@ impl Allocator {
 
     /// Bytes of live blocks from before the tracing, whether or not they were found.
     pub fn before_bytes(&self) -> u64 {
-        self.found
-            .before
-            .bytes
-            .saturating_add(self.bytes_from_before())
+        let unknown = match self.found.census_ns {
+            None => self.bytes_from_before(),
+            Some(_) => 0,
+        };
+        self.found.before.bytes.saturating_add(unknown)
+    }
+
+    /// In a census, bytes of live blocks that were seen to be allocated.
+    pub fn seen_bytes(&self) -> Option<u64> {
+        self.found.census_ns?;
+        let sites = self.blocks.sites.iter();
+        let seen = sites.filter(|site| !is_found(site.row) || site.stack.is_some());
+        Some(seen.map(|site| site.live.all().bytes).sum())
     }
 
     /// Notes that a live block is gone.
     pub(super) fn note_gone(&mut self, block: &Allocation) {
         if block.row == BEFORE {
             self.found.before.subtract(block.size_bytes);
+        }
+        if is_found(block.row) {
+            self.blocks.sites.note_free_of_found(block.end_ns);
         }
     }
 

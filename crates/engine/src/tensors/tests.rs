@@ -1,5 +1,6 @@
 //! Sums, and properties of single blocks. Their layout is tested in `fragmentation`.
 
+mod census;
 mod chunks;
 mod ended;
 mod found;
@@ -261,19 +262,6 @@ fn the_first_event_says_whether_anything_was_missed() {
             "{bytes} {is_free} {allocated}"
         );
     }
-}
-
-#[test]
-fn tensors_that_cost_too_much_are_forgotten() {
-    let mut program = Program::default();
-    program.tensor(0, 1 << 20, MIB, false);
-    assert_eq!(program.process().tensors.iter().count(), 1);
-    program.ledger.stop_tensors(PID, 0.07);
-    program.tensor(0, 2 << 20, MIB, false);
-    let process = program.process();
-    assert_eq!(process.tensors.iter().count(), 0);
-    assert_eq!(process.tensors_cost, Some(0.07));
-    assert_eq!(program.ledger.left_out().tensors, 0);
 }
 
 #[test]

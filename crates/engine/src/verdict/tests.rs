@@ -5,6 +5,7 @@ mod values;
 
 use super::*;
 use crate::sites::Sites;
+use crate::sites::series::{AGES, least_age_ns};
 use programs::{Program, Random, SECOND_NS, clean, leaky, planted};
 
 /// The judgement of the only site of a program after so many seconds of watching it.

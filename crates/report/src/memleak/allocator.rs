@@ -36,6 +36,9 @@ pub struct AllocatorReport {
     pub tensors: u64,
     /// Bytes of live blocks allocated before tracing began.
     pub before_bytes: u64,
+    /// With `--tensors census`, bytes of live blocks that were seen to be allocated, in a window: those that have a line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_bytes: Option<u64>,
     /// Whether nothing had been allocated before tracing began.
     pub since_start: bool,
     /// Number of segments in which tensors were seen: allocations, and runs of mappings without a
@@ -91,6 +94,14 @@ impl AllocatorReport {
     pub fn cached_bytes(&self) -> u64 {
         self.reserved_bytes.saturating_sub(self.allocated_bytes)
     }
+
+    /// Bytes of live blocks that were allocated between windows.
+    pub fn between_bytes(&self) -> u64 {
+        let known = self
+            .line_bytes
+            .map(|seen| seen.saturating_add(self.before_bytes));
+        known.map_or(0, |known| self.allocated_bytes.saturating_sub(known))
+    }
 }
 
 /// Lists of reports under the names of their frameworks: `"pytorch": [...], "xla": [...]`.
@@ -142,6 +153,7 @@ pub(super) fn report(
             .then_some(allocator.requested.bytes),
         tensors: live.allocations,
         before_bytes: allocator.before_bytes(),
+        line_bytes: allocator.seen_bytes(),
         since_start: allocator.since_start,
         segments: found.segments.len() as u64,
         segment_bytes: found.bytes(),

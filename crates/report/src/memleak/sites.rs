@@ -16,7 +16,7 @@ use crate::label::{labels, via};
 use crate::owners::Owners;
 use crate::site_key::{Place, SiteKey, place};
 use crate::{Options, ReportSources, SortBy, View, clock_micros, function_name};
-use gpuprobe_cuda::{BEFORE, Belongs, MemoryKind};
+use gpuprobe_cuda::{Belongs, MemoryKind, is_found};
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Allocation, Allocator, CallSite, Process};
@@ -499,7 +499,7 @@ impl<'a> Holder<'a> {
     /// Verdict on these sites at `now_ns`, or at the end of the process.
     pub(crate) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
         let first = sites.first().and_then(|&site| self.sites().sites.get(site));
-        if first.is_some_and(|site| site.row == BEFORE) {
+        if first.is_some_and(|site| is_found(site.row)) {
             // Nothing is known of how these came.
             return None;
         }

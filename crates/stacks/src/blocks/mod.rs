@@ -124,6 +124,7 @@ impl BlockReader {
                         pid,
                         row,
                         time_ns,
+                        census: None,
                         devices,
                     });
                 }

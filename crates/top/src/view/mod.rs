@@ -203,7 +203,7 @@ impl TopView {
             lines.push(Line::styled(title, style(Tone::Heading)));
             let costs = update.report.tracing_costs.iter();
             let said = costs.filter(|cost| cost.pid == pid);
-            lines.extend(said.flat_map(TracingCost::lines).map(Line::from));
+            lines.extend(said.filter_map(TracingCost::line).map(Line::from));
         }
         lines
     }

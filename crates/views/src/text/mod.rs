@@ -110,7 +110,7 @@ fn write(report: &Report, page: &mut Page) {
         work::write_activity(activity, page);
     }
     let costs = report.tracing_costs.iter();
-    for line in costs.flat_map(TracingCost::lines_with_pid) {
+    for line in costs.filter_map(TracingCost::line_with_pid) {
         page.line(line);
     }
     if page.layout.verbose && !report.lost.any() {

@@ -218,6 +218,7 @@ fn write_sums(tensors: &AllocatorReport, page: &mut Page) {
         ),
         (tensors.pinned_by_small_bytes, &*pinned(tensors)),
         (tensors.before_bytes, "allocated before gpuprobe attached"),
+        (tensors.between_bytes(), "allocated between windows"),
         (
             reserved.saturating_sub(tensors.segment_bytes),
             "in segments created before attach (fill level unknown)",
@@ -225,6 +226,14 @@ fn write_sums(tensors: &AllocatorReport, page: &mut Page) {
     ];
     for (bytes, said) in parts.iter().filter(|(bytes, _)| *bytes > 0) {
         page.hanging(&" ".repeat(INDENT), &format!("{} {said}", size(*bytes)));
+    }
+    if let Some(bytes) = tensors.line_bytes {
+        let share = percent(bytes as f64 / tensors.allocated_bytes.max(1) as f64);
+        let lines = format!(
+            "lines are known of {} ({share} %): of what was allocated in windows; --tensors on has all",
+            size(bytes)
+        );
+        page.hanging(&" ".repeat(INDENT), &lines);
     }
 }
 

@@ -9,7 +9,7 @@ use super::{MIB, PID, Program, row};
 /// A segment from before the tracing.
 const SEGMENT: u64 = 0x40_0000;
 
-fn block(address: u64, bytes: u64, is_pending: bool) -> FoundBlock {
+pub(super) fn block(address: u64, bytes: u64, is_pending: bool) -> FoundBlock {
     FoundBlock {
         address,
         bytes,
@@ -20,13 +20,14 @@ fn block(address: u64, bytes: u64, is_pending: bool) -> FoundBlock {
 }
 
 /// What was found on device 0: these blocks in one segment of 20 MiB.
-fn found(blocks: &[FoundBlock]) -> FoundBlocks {
+pub(super) fn found(blocks: &[FoundBlock]) -> FoundBlocks {
     let allocated = blocks.iter().filter(|block| !block.is_pending);
     let allocated_bytes = allocated.map(|block| block.bytes).sum();
     FoundBlocks {
         pid: PID,
         row: row("reportMemoryUsageToProfiler"),
         time_ns: 12,
+        census: None,
         devices: vec![DeviceBlocks {
             device: 0,
             allocated_bytes,
@@ -174,7 +175,7 @@ fn blocks_without_events_in_two_readings_are_from_before_if_they_add_up() {
     let row = row("reportMemoryUsageToProfiler");
     let mut program = Program::late();
     program.tensor_with_sums(0, (SEGMENT + 4 * MIB, 1024), false, (MIB + 1536, 20 * MIB));
-    program.ledger.watch_blocks(PID);
+    program.ledger.watch_blocks(PID, false);
     let [old, new, gone] = [
         raw(SEGMENT, MIB, 0x100),
         raw(SEGMENT + MIB, 512, 0x200),

@@ -42,6 +42,7 @@ impl Program {
             pid: PID,
             row: row("BFCAllocator"),
             time_ns: self.now_ns + after_ns,
+            census: None,
             devices: devices.to_vec(),
         })
     }
