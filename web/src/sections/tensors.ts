@@ -43,6 +43,7 @@ const FIGURES: [string, string, (value: number) => string][] = [
     ['peak_reserved_bytes', 'Peak reserved', size],
     ['requested_bytes', 'Requested', size],
     ['before_bytes', 'Allocated before attach', size],
+    ['line_bytes', 'Allocated in windows: their lines are known', size],
     ['tensors', 'Tensors', count],
     ['segments', 'Segments', count],
     ['largest_free_bytes', 'Largest free block', size],
