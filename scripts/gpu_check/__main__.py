@@ -25,7 +25,7 @@ from activity import check_same_as_nsys as check_activity_same_as_nsys
 from alone import check_alone
 from bench import Bench, summary
 from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
-from blocks import check_blocks, check_blocks_paced, check_jax_memory_late
+from blocks import check_blocks, check_blocks_paced, check_census, check_jax_memory_late
 from copies import check_copies_by_line, check_copies_late, check_copies_started, check_throughput, check_unified
 from cost import (
     CALLS,
@@ -211,6 +211,7 @@ CHECKS = {
     "blocks, expandable": (check_blocks, "torch_tensors.py", "train churn=500", "churn=100", "expandable_segments:True"),
     "blocks, 30 GB": (check_blocks, "torch_tensors.py", "churn=95000", "churn=100"),
     "blocks, no stop": (check_blocks_paced,),
+    "census": (check_census,),
     "JAX memory, late": (check_jax_memory_late,),
     "tensors, DDP": (check_tensors_ddp,),
     "PyTorch out of memory": (check_out_of_memory,),

@@ -131,6 +131,32 @@ def check_blocks(bench, script, steps, more, configuration=""):
     bench.equal("exit status of the program", 0, target.wait())
 
 
+def check_census(bench):
+    """Sums at rest are the allocator's own, and a leak's line holds what was allocated in windows."""
+    if bench.is_missing("torch"):
+        return
+    target = bench.start(*bench.torch("train", "wait", "pace=80", "leak=300", "wait", "release", "leak=3", "wait"))
+    target.truth("wait", seconds=SLOW_SECONDS)
+    tracer = bench.trace("--pid", str(target.pid), "--tensors", "census")
+    tracer.wait_tracing()
+    for number in (1, 2, 3):
+        after = target.truth("wait", number, SLOW_SECONDS)
+        ours = process_of(tracer.fresh_report(), target.pid)["pytorch"][0]
+        device = after["devices"][0]
+        expected = {
+            "allocated_bytes": device["allocated"],
+            "reserved_bytes": device["reserved"],
+            "tensors": len(blocks_of(device, ACTIVE)),
+            "pending_free_bytes": sum(block["size"] for block in blocks_of(device, PENDING)),
+        }
+        for key, value in expected.items():
+            bench.equal(f"{key} at wait {number}", value, ours.get(key))
+        bench.figure(bench.label, f"{ours['allocated_bytes']} allocated, with a line {ours.get('line_bytes')}")
+        target.go()
+    tracer.finish()
+    bench.equal("exit status of the program", 0, target.wait())
+
+
 def check_blocks_paced(bench):
     """Steps of a program while snapshots of it are made, and while not, in turn: it isn't stopped."""
     if bench.is_missing("torch"):

@@ -57,6 +57,7 @@ STEP_MODES = {
     f"{EMPTY_PROGRAMS} of --memleak": Empty(("--memleak",)),
     **WITHOUT_STACKS,
     "--memleak": ("--memleak",),
+    "--memleak --tensors census": ("--memleak", "--tensors", "census"),
     f"{EMPTY_PROGRAMS} of all three": Empty(ALL_MODES),
     "all three": ALL_MODES,
 }
