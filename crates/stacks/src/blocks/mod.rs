@@ -17,9 +17,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
-use crate::helper::{
-    FileReader, MAX_RANGES_BYTES, OpenFile, ProcessMemory, ProcessReader, Request,
-};
+use crate::helper::{FileReader, OpenFile, ProcessReader, Range, Request, Words};
 use crate::module;
 use crate::python::interpreter::Interpreter;
 use gpuprobe_cuda::Framework;
@@ -218,49 +216,6 @@ impl std::fmt::Display for Unread {
         }
     }
 }
-
-/// Memory of a process, in words of eight bytes.
-pub trait Words {
-    /// The words at these addresses, so many of each: fewer at the end of a mapping. `None` if the time is over.
-    fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>>;
-}
-
-impl Words for ProcessMemory {
-    fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>> {
-        let piece = MAX_RANGES_BYTES / 8;
-        let pieces = ranges.iter().enumerate().flat_map(|(range, &(at, words))| {
-            let starts = (0..words).step_by(piece);
-            starts.map(move |start| {
-                (
-                    range,
-                    at.wrapping_add(start as u64 * 8),
-                    piece.min(words - start) * 8,
-                )
-            })
-        });
-        let pieces: Vec<_> = pieces.collect();
-        let mut all = vec![Vec::new(); ranges.len()];
-        let mut rest = &pieces[..];
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = rest.iter().take_while(|(_, _, size)| {
-                bytes += size;
-                bytes <= MAX_RANGES_BYTES
-            });
-            let (some, behind) = rest.split_at(fits.count());
-            let wanted: Vec<_> = some.iter().map(|&(_, at, size)| (at, size)).collect();
-            for (&(range, ..), read) in some.iter().zip(self.read_all(&wanted)?) {
-                let words = read.as_chunks::<8>().0.iter();
-                all[range].extend(words.map(|word| u64::from_le_bytes(*word)));
-            }
-            rest = behind;
-        }
-        Some(all)
-    }
-}
-
-/// An address, and a number of words.
-type Range = (u64, usize);
 
 /// What reads of a process's blocks needed.
 #[derive(Debug, Default)]

@@ -17,6 +17,7 @@ pub use client::HelperHost;
 pub use files::{FileReader, NotNow};
 pub(crate) use files::{FileVersion, OpenFile};
 pub use processes::{ProcessMemory, ProcessReader};
+pub(crate) use processes::{Range, Words};
 pub(crate) use protocol::{DebugLinks, Request, SymbolName};
 pub use protocol::{InspectedProcess, Wanted};
 

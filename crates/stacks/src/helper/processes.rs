@@ -10,7 +10,7 @@ use serde_bytes::ByteBuf;
 
 use super::client::{Failure, Helper, HelperHost, Subject};
 use super::protocol::{InspectedProcess, Request, Wanted};
-use super::{Lane, Role};
+use super::{Lane, MAX_RANGES_BYTES, Role};
 use gpuprobe_os::proc;
 
 /// Maximum time by the clock of all reads of one [`ProcessMemory`], of which a process can make each slow:
@@ -124,6 +124,49 @@ impl ProcessMemory {
         let answer = self.reader.ask(self.subject, None, request);
         self.left.set(left.saturating_sub(begin.elapsed()));
         answer.map(|(answer, _)| answer)
+    }
+}
+
+/// An address, and a number of words.
+pub(crate) type Range = (u64, usize);
+
+/// Memory of a process, in words of eight bytes.
+pub(crate) trait Words {
+    /// The words at these addresses, so many of each: fewer at the end of a mapping. `None` if the time is over.
+    fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>>;
+}
+
+impl Words for ProcessMemory {
+    fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>> {
+        let piece = MAX_RANGES_BYTES / 8;
+        let pieces = ranges.iter().enumerate().flat_map(|(range, &(at, words))| {
+            let starts = (0..words).step_by(piece);
+            starts.map(move |start| {
+                (
+                    range,
+                    at.wrapping_add(start as u64 * 8),
+                    piece.min(words - start) * 8,
+                )
+            })
+        });
+        let pieces: Vec<_> = pieces.collect();
+        let mut all = vec![Vec::new(); ranges.len()];
+        let mut rest = &pieces[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|(_, _, size)| {
+                bytes += size;
+                bytes <= MAX_RANGES_BYTES
+            });
+            let (some, behind) = rest.split_at(fits.count());
+            let wanted: Vec<_> = some.iter().map(|&(_, at, size)| (at, size)).collect();
+            for (&(range, ..), read) in some.iter().zip(self.read_all(&wanted)?) {
+                let words = read.as_chunks::<8>().0.iter();
+                all[range].extend(words.map(|word| u64::from_le_bytes(*word)));
+            }
+            rest = behind;
+        }
+        Some(all)
     }
 }
 

@@ -10,7 +10,7 @@ use gpuprobe_model::stack::{Frame, Language};
 use zerocopy::FromBytes;
 
 use super::lines::{INSTRUCTION, LineEntry, line_at};
-use crate::blocks::Words;
+use crate::helper::Words;
 
 /// Owner of a generator's frame: `FRAME_OWNED_BY_GENERATOR` of CPython.
 const OWNED_BY_GENERATOR: u8 = 1;
