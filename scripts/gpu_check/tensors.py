@@ -4,26 +4,10 @@ import os
 import sqlite3
 from collections import Counter
 
+from blocks import ACTIVE, PENDING, blocks_of
 from children import SLOW_SECONDS
 from expect_kinds import MIB, process_of
 from pytorch import CONF, WHOLE, compare_bytes, lines_of
-
-ACTIVE = "active_allocated"
-# Freed, and still in use by another stream: PyTorch counts it as active.
-PENDING = "active_pending_free"
-
-
-def blocks_of(device, state):
-    """The blocks of a device of torch_tensors.py that are in one state.
-
-    >>> block = {"address": 512, "size": 1024, "requested_size": 1000, "state": "active_allocated"}
-    >>> free = dict(block, address=1536, state="inactive")
-    >>> [block["address"] for block in blocks_of({"segments": [{"blocks": [block, free]}]}, ACTIVE)]
-    [512]
-    """
-    blocks = (block for segment in device["segments"] for block in segment["blocks"])
-    return [block for block in blocks if block["state"] == state]
-
 
 def largest_gap(device):
     """The most bytes between two blocks that are handed out, in one segment.

@@ -231,7 +231,8 @@ fn root_snapshots_are_served_with_the_lines_that_were_traced() {
     let pid = workload.pid;
     let mut other = running(&[("STANDIN_TORCH_BLOCKS", "3")]);
     other.play("tmalloc a 1000");
-    let served = Served::start(&["--snapshots", "--pid", &pid.to_string()]);
+    let options = ["--snapshots", "--tensors", "on", "--pid"];
+    let served = Served::start(&[&options[..], &[&pid.to_string()]].concat());
     let get = |query: &str| served.get(&format!("/api/v1/snapshot{query}"));
     let old = snapshot(&mut workload);
     workload.play("tmalloc f 3000000 4; tmalloc f 900 5; setdevice 0; tmalloc f 1234");
