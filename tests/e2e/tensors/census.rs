@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::costs::cost;
-use super::found::BLOCKS;
+use super::found::{BLOCKS, OF_EVENTS};
 use super::truth::snapshot;
 use super::{assert_pytorch, pytorch, running, settled_of};
 use crate::harness::gpuprobe::output_of;
@@ -13,16 +13,6 @@ use crate::harness::report::{list, number};
 use crate::harness::served::Served;
 use crate::harness::{Gpuprobe, Report, Setup, Workload, wait_until};
 use crate::validator::check;
-
-/// What events alone tell.
-const OF_EVENTS: [&str; 6] = [
-    "before_bytes",
-    "since_start",
-    "alloc_calls",
-    "free_calls",
-    "unknown_frees",
-    "requested_bytes",
-];
 
 fn everything() -> Setup {
     Setup::everything().args(["--comm", "torchlike"])

@@ -8,6 +8,16 @@ use crate::harness::gpuprobe::output_of;
 use crate::harness::report::{list, number};
 use crate::harness::{Nvml, Setup, Workload};
 
+/// What events alone tell.
+pub(super) const OF_EVENTS: [&str; 6] = [
+    "before_bytes",
+    "since_start",
+    "alloc_calls",
+    "free_calls",
+    "unknown_frees",
+    "requested_bytes",
+];
+
 /// The variable that has the program keep its state as PyTorch does, with fields at places that it chooses.
 pub(super) const BLOCKS: &str = "STANDIN_TORCH_BLOCKS";
 const OLD: &str = "tmalloc old 30000 200; tmalloc old 6000000 8; tmalloc hole 4000000 4; \
@@ -127,14 +137,7 @@ fn root_blocks_of_a_busy_program_are_right_or_not_said() {
     workload.hear();
     let device = &snapshot(&mut workload)[0];
     let mut expected = device.expected();
-    for key in [
-        "before_bytes",
-        "since_start",
-        "alloc_calls",
-        "free_calls",
-        "unknown_frees",
-        "requested_bytes",
-    ] {
+    for key in OF_EVENTS {
         expected.as_object_mut().unwrap().remove(key);
     }
     let report = settled(&gpuprobe, pid, &[expected]);
