@@ -209,6 +209,13 @@ CHECKS = {
     "blocks, CUDA graphs": (check_blocks, "torch_tensors.py", "graphs recorded", "train=5"),
     "blocks, streams": (check_blocks, "torch_tensors.py", "streams", "train=5"),
     "blocks, expandable": (check_blocks, "torch_tensors.py", "train churn=500", "churn=100", "expandable_segments:True"),
+    "blocks, history": (check_blocks, "torch_tensors.py", "train history leak=50 churn=200", "leak=3"),
+    "blocks, two GPUs": (
+        check_blocks,
+        "torch_tensors.py",
+        "train device=1 leak=50 streams device=0 churn=200",
+        "leak=3 device=1 churn=100",
+    ),
     "blocks, 30 GB": (check_blocks, "torch_tensors.py", "churn=95000", "churn=100"),
     "blocks, no stop": (check_blocks_paced,),
     "census": (check_census,),

@@ -53,6 +53,18 @@ def shape(segments):
     }
 
 
+def lines_of(segments):
+    """Where blocks that the program holds were allocated, if PyTorch has recorded that, innermost frame first.
+
+    >>> frames = [["f", "a.py", 3]]
+    >>> lines_of([{"blocks": [{"address": 16, "state": ACTIVE, "frames": frames}]}])
+    {16: [('a.py', 3)]}
+    """
+    blocks = blocks_of({"segments": segments}, ACTIVE)
+    listed = ((block["address"], block.get("frames", [])) for block in blocks)
+    return {address: [(file, line) for _, file, line in frames] for address, frames in listed if frames}
+
+
 def snapshot(bench, pid, check=True):
     """(segments by device, seconds) of `gpuprobe snapshot`; None if there was none and it need not be."""
     path = bench.directory / f"{pid}.pickle"
@@ -68,6 +80,8 @@ def snapshot(bench, pid, check=True):
     segments = pickle.loads(path.read_bytes())["segments"]
     devices = {}
     for segment in segments:
+        for block in segment["blocks"]:
+            block["frames"] = [(one["name"], one["filename"], one["line"]) for one in block.get("frames", [])]
         devices.setdefault(segment["device"], []).append(segment)
     return devices, took
 
@@ -83,6 +97,11 @@ def compare_snapshot(bench, target, after):
             bench.equal(f"segment {address:#x}", (*facts, pool), (*our_facts, our_pool))
             others = sorted(set(said) - set(found)), sorted(set(found) - set(said))
             bench.equal(f"blocks of {address:#x} that differ", ([], []), others)
+        lines, ours = lines_of(device["segments"]), lines_of(devices.get(device["device"], []))
+        differ = {address for address in lines if lines[address] != ours.get(address)}
+        bench.equal("blocks with other lines", set(), differ)
+        if lines:
+            bench.figure(bench.label, f"{len(lines)} blocks of cuda:{device['device']} have their lines")
         blocks = [block for segment in device["segments"] for block in segment["blocks"]]
         if blocks:
             states = {state: sum(b["state"] == state for b in blocks) for state in {b["state"] for b in blocks}}
@@ -117,7 +136,8 @@ def compare_report(report, pid, after):
 
 def check_blocks(bench, script, steps, more, configuration=""):
     """An idle process: its snapshot, and the first report. A busy one: what is left of those blocks."""
-    if bench.is_missing("torch", *(("transformers",) if script != "torch_tensors.py" else ())):
+    modules = ("torch",) if script == "torch_tensors.py" else ("torch", "transformers")
+    if bench.is_missing(*modules, gpus=2 if "device=1" in steps else 1):
         return
     command = bench.script(script, *steps.split(), "wait", *more.split(), "wait")
     target = bench.start(*command, env=bench.environment() | {CONF: configuration})

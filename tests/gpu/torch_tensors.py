@@ -8,6 +8,7 @@ statistics and all of its segments and blocks, as torch.cuda.memory_snapshot() h
 also the Python frames of each block, innermost first. Nothing goes on while it waits.
 
     history   from here on PyTorch records who allocates
+    device=N  what follows is on GPU N (1)
     train=N   N steps of a small transformer with AdamW (20)
     graphs    a captured forward and backward pass, replayed; its memory is in a private pool
     streams   tensors of two streams that use each other's (record_stream); some are freed but pending
@@ -58,6 +59,10 @@ def run_history():
     global has_history
     has_history = True
     torch.cuda.memory._record_memory_history("all", context="all", stacks="python")
+
+
+def run_device(number=1):
+    torch.cuda.set_device(number)
 
 
 class Block(torch.nn.Module):
@@ -270,7 +275,7 @@ def run_fill(size_mib=1024):
     tensor(KIB)
 
 
-NAMES = "history train graphs streams recorded cache pace leak churn init first second".split()
+NAMES = "history device train graphs streams recorded cache pace leak churn init first second".split()
 NAMES += "matmul drop release oom hold fill".split()
 STEPS = {name: globals()[f"run_{name}"] for name in NAMES} | {"wait": None}
 
