@@ -120,7 +120,7 @@ def check_planted(bench):
     late = python(bench, (*LEAKS_SOON, *LEAKS_LATER))
     options = {name: () if name in LEAKS_SOON else ("--duration", f"{WATCHED_SECONDS + 10}s") for name in late}
     late["step, census"] = late["step"]
-    options["step, census"] = ("--tensors", "census", "--duration", f"{WATCHED_SECONDS}s")
+    options["step, census"] = ("--tensors", "census")
     # In the end Python frees what its modules hold.
     started = bench.script("explained.py", "step", str(WATCHED_SECONDS))
     answers = explained(bench, late | {"step, started": started}, options)

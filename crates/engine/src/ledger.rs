@@ -350,10 +350,9 @@ impl Ledger {
         self.peaks = self.peaks.wrapping_add(1);
     }
 
-    /// Notes from now on which blocks of process `pid` have events, for [`Process::before_among`]; `is_census` if they have
-    /// some now and then only.
-    pub fn watch_blocks(&mut self, pid: u32, is_census: bool) {
-        self.keep(pid, |process| process.watch_blocks(is_census));
+    /// The blocks of process `pid` have events now and then only.
+    pub fn count_by_census(&mut self, pid: u32) {
+        self.keep(pid, |process| process.tensors.is_census = true);
     }
 
     /// Ends `pid`; without a time, its exit was not seen.

@@ -57,7 +57,7 @@ pub struct TensorAllocators {
     fits: BTreeMap<Framework, [u64; 2]>,
     dropped: Vec<Framework>,
     /// Events come now and then only: blocks are counted by a census.
-    is_census: bool,
+    pub(crate) is_census: bool,
 }
 
 /// The state of an allocator on one device of a process.
@@ -384,7 +384,6 @@ impl Allocator {
         self.allocated_bytes = tensor.allocated_bytes;
         self.reserved_bytes = tensor.reserved_bytes;
         self.peak_reserved_bytes = self.peak_reserved_bytes.max(self.reserved_bytes);
-        self.found.touch(tensor.address);
         let blocks = match tensor.is_free {
             true => [None, self.take_back(tensor, process)],
             false => self.hand_out(tensor, process),

@@ -116,14 +116,3 @@ impl FoundBlock {
         }
     }
 }
-
-/// An allocated block as it is in memory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RawBlock {
-    /// Device address.
-    pub address: u64,
-    /// Where it is in the memory of the process.
-    pub place: u64,
-    /// What is there.
-    pub words: Vec<u64>,
-}

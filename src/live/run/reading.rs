@@ -1,6 +1,5 @@
 //! What a session reads: the rings, what discovery finds, and the state made of both.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use crate::probe::Rings;
 use gpuprobe_cuda::Framework;
 use gpuprobe_engine::{HostInfo, State};
 use gpuprobe_model::abi::PROCESS_PID_SHIFT;
-use gpuprobe_model::blocks::{FoundBlocks, RawBlock};
+use gpuprobe_model::blocks::FoundBlocks;
 use gpuprobe_model::clock::{self, WallClock};
 use gpuprobe_model::event::{Event, Task, Tensor};
 use gpuprobe_model::stack::{KnownFrames, Location, NoSymbols, Symbolize};
@@ -36,7 +35,7 @@ const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time of a read before other due work is done, and of a read for a report.
 const READ_FOR: Duration = Duration::from_millis(100);
 const READ_FOR_REPORT: Duration = Duration::from_millis(500);
-/// How long blocks of processes are looked for before a report, and how often those of one that uses its allocator.
+/// How long blocks of processes are tried again before a report, and how often those of one that uses its allocator.
 const BLOCKS_WITHIN: Duration = Duration::from_millis(100);
 const BLOCKS_TRIES: u32 = 5;
 /// Interval of reads of the rings while names are waited for.
@@ -62,8 +61,6 @@ pub(in crate::live) struct Reading<'a> {
     pub(super) announced: Announced,
     /// When the launch counts were last read.
     pub(super) counted: Instant,
-    /// Allocated blocks of busy processes when they were last read; in a census, as a window was opened.
-    pub(super) live_blocks: HashMap<u32, Vec<RawBlock>>,
     /// When the hooks of allocators are probed, in a census.
     pub(super) windows: Windows,
 }
@@ -108,12 +105,10 @@ impl Reading<'_> {
             return Ok(());
         }
         let is_census = config.tensors == TensorMode::Census;
-        let Some(mut ends) = self.close_window()? else {
+        if !self.close_window()? {
             return Ok(());
-        };
+        }
         let ledger = &self.sink.state.ledger;
-        self.live_blocks
-            .retain(|pid, _| ledger.process_of(*pid).is_some());
         let mut wanted = Vec::new();
         for framework in blocks::FRAMEWORKS {
             let Some(row) = gpuprobe_cuda::row_of_blocks(framework) else {
@@ -133,78 +128,24 @@ impl Reading<'_> {
         }
         let until = Instant::now() + BLOCKS_WITHIN;
         for (pid, framework, row) in wanted {
-            let mut found = Err(Unread::Changed);
-            let may_change = |found| matches!(found, Err(Unread::Changed | Unread::Unlike(_)));
-            for attempt in 0..BLOCKS_TRIES {
-                let has_time = attempt == 0 && is_census || Instant::now() < until;
-                if has_time && may_change(found) {
-                    found = self.find_blocks_of(pid, framework, row)?;
+            let mut tries = 0..BLOCKS_TRIES;
+            let found = loop {
+                let found = self.find_blocks_of(pid, framework, row)?;
+                let may_change = matches!(found, Err(Unread::Changed | Unread::Unlike(_)));
+                if !may_change || Instant::now() > until || tries.next().is_none() {
+                    break found;
                 }
+            };
+            if is_census && found.is_err() {
+                // What was seen last may be gone; a process that has ended has nothing.
+                let _ = self.take_blocks(FoundBlocks {
+                    pid,
+                    row,
+                    time_ns: clock::monotonic_ns(),
+                    census: Some(false),
+                    devices: Vec::new(),
+                });
             }
-            let is_busy = may_change(found) && framework == Framework::PyTorch;
-            match is_census {
-                true if found.is_ok() => drop(self.live_blocks.remove(&pid)),
-                true => {
-                    self.count_without_rest(pid, row, ends.remove(&pid));
-                    self.live_blocks.extend(is_busy.then(|| (pid, Vec::new())));
-                }
-                false if is_busy => self.find_busy_blocks_of(pid, row)?,
-                false => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the census of a process whose blocks could not be read at rest: by those that were there at both ends of the
-    /// window, or without its last blocks, which may be gone.
-    fn count_without_rest(&mut self, pid: u32, row: u16, ends: Option<[Vec<RawBlock>; 2]>) {
-        let Some(process) = self.sink.state.ledger.process_of(pid) else {
-            return;
-        };
-        let time_ns = clock::monotonic_ns();
-        let found =
-            ends.and_then(|[first, second]| process.before_among(row, [&first, &second], time_ns));
-        let unread = || FoundBlocks {
-            pid,
-            row,
-            time_ns,
-            census: Some(false),
-            devices: Vec::new(),
-        };
-        let news = process.news_of(found.unwrap_or_else(unread));
-        if let Some(news) = news.filter(|news| !news.devices.is_empty()) {
-            self.take_blocks(news);
-        }
-    }
-
-    /// Finds the blocks from before the tracing of a process whose allocator is never at rest: they are there in this
-    /// report and in the last one.
-    fn find_busy_blocks_of(&mut self, pid: u32, row: u16) -> Result<()> {
-        let process = self.sink.state.ledger.process_of(pid);
-        let is_unknown = process.is_some_and(|process| {
-            let mut allocators = process.tensors.iter();
-            allocators.any(|one| one.row == row && one.bytes_from_before() > 0)
-        });
-        if !is_unknown {
-            return Ok(());
-        }
-        let before = self.live_blocks.remove(&pid);
-        if before.is_none() {
-            self.sink.state.ledger.watch_blocks(pid, false);
-        }
-        let Ok(now) = self.sink.host_info.blocks.borrow_mut().torch_live(pid) else {
-            return Ok(());
-        };
-        let time_ns = clock::monotonic_ns();
-        self.rings.flush()?;
-        self.read_until(Some(Instant::now() + READ_FOR), true)?;
-        let process = self.sink.state.ledger.process_of(pid);
-        let found = process
-            .zip(before)
-            .and_then(|(process, before)| process.before_among(row, [&before, &now], time_ns));
-        match found {
-            Some(found) => self.take_blocks(found),
-            None => drop(self.live_blocks.insert(pid, now)),
         }
         Ok(())
     }
@@ -224,27 +165,18 @@ impl Reading<'_> {
         let is_known =
             process.is_some_and(|process| process.tensors.iter().any(|one| one.row == row));
         let time_ns = clock::monotonic_ns();
-        let mut blocks = self.sink.host_info.blocks.borrow_mut();
-        let mut read = || blocks.read(pid, framework, &events);
-        let mut found = read();
-        if is_census && is_known && found == Err(Unread::Empty) {
-            // All are gone, unless a table was just moved.
-            found = match read() {
-                Err(Unread::Empty) => Ok(Vec::new()),
-                found => found,
-            };
-        }
-        drop(blocks);
+        let found = (self.sink.host_info.blocks.borrow_mut()).read(pid, framework, &events);
         let devices = match found {
             Ok(devices) => devices,
+            // All are gone.
+            Err(Unread::Empty) if is_census && is_known => Vec::new(),
             Err(error) => {
                 tracing::debug!("blocks of {} in process {pid}: {error}", framework.name());
                 return Ok(Err(error));
             }
         };
         // What the program has done until then.
-        self.rings.flush()?;
-        self.read_until(Some(Instant::now() + READ_FOR), true)?;
+        self.catch_up()?;
         if self.rings.is_behind() {
             return Ok(Err(Unread::Changed));
         }
@@ -258,35 +190,34 @@ impl Reading<'_> {
                 ..task
             }));
         }
-        let found = FoundBlocks {
+        Ok(self.take_blocks(FoundBlocks {
             pid,
             row,
             time_ns,
             census: is_census.then_some(true),
             devices,
-        };
-        let process = self.sink.state.ledger.process_of(pid);
-        let Some(news) = process.map(|process| process.news_of(found)) else {
-            return Ok(Err(Unread::Unreadable));
-        };
-        let Some(news) = news else {
-            tracing::debug!("blocks of process {pid} do not agree with its events");
-            return Ok(Err(Unread::Changed));
-        };
-        if !news.devices.is_empty() {
-            self.take_blocks(news);
-        }
-        Ok(Ok(()))
+        }))
     }
 
-    /// Applies what was found, with the call stacks that PyTorch itself has noted.
-    fn take_blocks(&mut self, mut found: FoundBlocks) {
+    /// Applies what is new in this, with the call stacks that PyTorch itself has noted.
+    fn take_blocks(&mut self, found: FoundBlocks) -> Result<(), Unread> {
+        let pid = found.pid;
+        let process = self.sink.state.ledger.process_of(pid);
+        let news = process.ok_or(Unread::Unreadable)?.news_of(found);
+        let mut news = news.ok_or_else(|| {
+            tracing::debug!("blocks of process {pid} do not agree with its events");
+            Unread::Changed
+        })?;
+        if news.devices.is_empty() {
+            return Ok(());
+        }
         if let Some(stacks) = &self.sink.stacks {
             let blocks = self.sink.host_info.blocks.borrow();
-            blocks.find_stacks(found.pid, &mut found.devices);
-            stacks.add_found(found.pid, &mut found.devices);
+            blocks.find_stacks(pid, &mut news.devices);
+            stacks.add_found(pid, &mut news.devices);
         }
-        self.sink.take_own(Event::Blocks(found));
+        self.sink.take_own(Event::Blocks(news));
+        Ok(())
     }
 
     pub(super) fn read_until(&mut self, until: Option<Instant>, waits: bool) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The start of a session.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -113,7 +113,6 @@ impl<'a> Run<'a> {
                 samples,
                 announced: Announced::default(),
                 counted: Instant::now(),
-                live_blocks: HashMap::new(),
                 windows: Windows::default(),
             },
             snapshots: Snapshots::new(),

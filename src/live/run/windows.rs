@@ -1,7 +1,6 @@
 //! The windows of a census: the times in which the hooks of frameworks' allocators are probed, so that some blocks have
 //! their line. A hit takes what it takes, whatever is done with it: so they are not probed in between.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -10,7 +9,6 @@ use super::costs::{most_spent_ns, trap_ns};
 use super::reading::Reading;
 use crate::live::TensorMode;
 use crate::probe::{self, Hits};
-use gpuprobe_model::blocks::RawBlock;
 
 /// How long a window is at most, and what comes before it at least: much less than what is between two looks of `explain`,
 /// each of which closes it.
@@ -91,35 +89,25 @@ impl Reading<'_> {
     fn open_window(&mut self) {
         let ledger = &mut self.sink.state.ledger;
         let pids: Vec<_> = ledger.live_processes().map(|process| process.pid).collect();
-        pids.iter().for_each(|pid| ledger.watch_blocks(*pid, true));
+        pids.iter().for_each(|pid| ledger.count_by_census(*pid));
         self.windows.hits = probe::hits(&self.tracer.probe);
         self.tracer.switch_window(true);
         self.windows.switch(Instant::now());
-        for (pid, blocks) in &mut self.live_blocks {
-            let read = self.sink.host_info.blocks.borrow_mut().torch_live(*pid);
-            *blocks = read.unwrap_or_default();
-        }
     }
 
-    /// Closes the window, if one is open, and reads what was sent in it. Returns the blocks of busy processes at both its
-    /// ends; `None` if the hooks are still probed.
-    pub(super) fn close_window(&mut self) -> Result<Option<HashMap<u32, [Vec<RawBlock>; 2]>>> {
-        let mut ends = HashMap::new();
+    /// Closes the window, if one is open, and reads what was sent in it. Returns whether the hooks are no longer probed.
+    pub(super) fn close_window(&mut self) -> Result<bool> {
         if !self.windows.is_open {
-            return Ok(Some(ends));
-        }
-        for (pid, first) in &self.live_blocks {
-            let last = self.sink.host_info.blocks.borrow_mut().torch_live(*pid);
-            ends.extend(last.ok().map(|last| (*pid, [first.clone(), last])));
+            return Ok(true);
         }
         if !self.tracer.switch_window(false) {
-            return Ok(None);
+            return Ok(false);
         }
         self.note_hits();
         self.windows.switch(Instant::now());
         self.rings.flush()?;
         self.read_until(Some(Instant::now() + OPEN_FOR), true)?;
-        Ok(Some(ends))
+        Ok(true)
     }
 
     fn note_hits(&mut self) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::{Allocator, TensorAllocators, learn};
 use crate::allocation::{Allocation, key};
@@ -12,7 +12,7 @@ use crate::change::Changes;
 use crate::process::Process;
 use crate::totals::Total;
 use gpuprobe_cuda::{AddressSpace, BEFORE, BETWEEN, is_found};
-use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment, RawBlock};
+use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment};
 use gpuprobe_model::event::Tensor;
 use gpuprobe_model::stack::CallStack;
 
@@ -27,26 +27,9 @@ pub(super) struct FoundState {
     pub(super) before: Total,
     /// When blocks were last read for a census.
     pub(super) census_ns: Option<u64>,
-    /// Addresses of blocks that had events, if that is noted.
-    pub(super) touched: Option<HashSet<u64>>,
 }
 
-/// Sizes of PyTorch's blocks are multiples of this: `kMinBlockSize`.
-const BLOCK_ROUND: u64 = 512;
-/// Addresses that are noted.
-const MAX_TOUCHED: usize = 1 << 20;
-
 impl FoundState {
-    /// Notes that there was an event about this address.
-    pub(super) fn touch(&mut self, address: u64) {
-        if let Some(touched) = &mut self.touched {
-            touched.insert(address);
-            if touched.len() > MAX_TOUCHED {
-                self.touched = None;
-            }
-        }
-    }
-
     /// Notes that a block is now at these addresses.
     pub(super) fn handed_out(&mut self, address: u64, bytes: u64) {
         if !self.pending.is_empty() {
@@ -138,99 +121,6 @@ impl Process {
         };
         found.devices.retain_mut(is_news);
         found
-    }
-
-    /// The same of a process whose allocator was never at rest: the blocks that were there at two times, and have had no
-    /// event since [`Self::watch_blocks`], if their sizes add up to what is not known. Where blocks have their size is found
-    /// by that.
-    pub fn before_among(
-        &self,
-        row: u16,
-        blocks: [&[RawBlock]; 2],
-        time_ns: u64,
-    ) -> Option<FoundBlocks> {
-        let is_census = self.tensors.is_census;
-        let mut unknown = self.tensors.iter().filter(|one| match is_census {
-            true => one.row == row,
-            false => one.bytes_from_before() > 0,
-        });
-        // With several devices, there is no telling whose they are.
-        let (Some(allocator), None) = (unknown.next().filter(|one| one.row == row), unknown.next())
-        else {
-            return None;
-        };
-        let touched = allocator.found.touched.as_ref()?;
-        // In a census, what had no event may be gone.
-        let is_known =
-            |address: u64| touched.contains(&address) || !is_census && allocator.holds(address);
-        let live = allocator.blocks.live.iter();
-        let known: Vec<_> = live.filter(|block| is_known(block.address)).collect();
-        let known_bytes = known.iter().map(|block| block.size_bytes);
-        let unknown_bytes = allocator.allocated_bytes.checked_sub(known_bytes.sum())?;
-        let earlier: HashMap<(u64, u64), &RawBlock> = blocks[0]
-            .iter()
-            .map(|block| ((block.address, block.place), block))
-            .collect();
-        let both = blocks[1].iter().filter_map(|now| {
-            let then = earlier.get(&(now.address, now.place))?;
-            (!is_known(now.address)).then_some((now, *then))
-        });
-        let both: Vec<_> = both.collect();
-        let sizes = |at: usize| -> Option<Vec<u64>> {
-            let size = |(now, then): &(&RawBlock, &RawBlock)| {
-                let size = now
-                    .words
-                    .get(at)
-                    .copied()
-                    .filter(|_| now.words.get(at) == then.words.get(at))?;
-                (size > 0 && size.is_multiple_of(BLOCK_ROUND)).then_some(size)
-            };
-            both.iter().map(size).collect()
-        };
-        let adds_up = |sizes: &Vec<u64>| {
-            sizes
-                .iter()
-                .try_fold(0, |sum: u64, size| sum.checked_add(*size))
-                == Some(unknown_bytes)
-        };
-        let words = both.first().map_or(1, |(now, _)| now.words.len());
-        let sizes = (0..words).filter_map(sizes).find(adds_up)?;
-        let mut found: Vec<_> = both
-            .iter()
-            .zip(sizes)
-            .map(|((now, _), bytes)| FoundBlock {
-                address: now.address,
-                bytes,
-                place: now.place,
-                ..FoundBlock::default()
-            })
-            .collect();
-        if is_census {
-            found.extend(known.iter().map(|block| FoundBlock {
-                address: block.address,
-                bytes: block.size_bytes,
-                ..FoundBlock::default()
-            }));
-        }
-        found.sort_unstable_by_key(|block| block.address);
-        Some(FoundBlocks {
-            pid: self.pid,
-            row,
-            time_ns,
-            census: is_census.then_some(true),
-            devices: vec![DeviceBlocks {
-                blocks: found,
-                ..allocator.as_found()
-            }],
-        })
-    }
-
-    /// Notes from now on which addresses have events.
-    pub(crate) fn watch_blocks(&mut self, is_census: bool) {
-        self.tensors.is_census = is_census;
-        for allocator in self.tensors.allocators.values_mut() {
-            allocator.found.touched = Some(HashSet::new());
-        }
     }
 
     /// Makes allocators of a device one, and numbers them as CUDA does where it has told of their memory.

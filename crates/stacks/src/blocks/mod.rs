@@ -22,7 +22,7 @@ use crate::module;
 use crate::python::interpreter::Interpreter;
 use gpuprobe_cuda::Framework;
 use gpuprobe_model::abi::RawPython;
-use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, RawBlock};
+use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks};
 use gpuprobe_model::clock;
 use gpuprobe_model::event::Tensor;
 use gpuprobe_os::proc::{self, Mappings};
@@ -128,15 +128,6 @@ impl BlockReader {
                 }
             }
         }
-    }
-
-    /// The allocated blocks of PyTorch in process `pid`, which may change meanwhile.
-    ///
-    /// # Errors
-    /// Says why there are none.
-    pub fn torch_live(&mut self, pid: u32) -> Result<Vec<RawBlock>, Unread> {
-        let root = self.root(pid)?;
-        torch::read_live(&self.processes.memory(pid), root)
     }
 
     fn root(&mut self, pid: u32) -> Result<u64, Unread> {

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::{HashMap, HashSet};
 
 use super::{Read, Unread, Words, one, region, regions_of};
-use gpuprobe_model::blocks::RawBlock;
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundSegment};
 
 /// The variable that points to the allocator.
@@ -41,9 +40,15 @@ const TREES_WITHIN: u64 = 128;
 pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     let allocator = one(memory, root, 1)?.first().copied().unwrap_or(0);
     let words = region(memory, allocator, ROOT_WORDS)?;
-    let live = live_blocks(memory, &words, false)?;
+    let live = live_blocks(memory, &words)?;
     if live.is_empty() {
-        return Err(Unread::Empty);
+        // Unless a table is just being moved.
+        let is_same = region(memory, allocator, ROOT_WORDS)? == words;
+        return Err(if is_same {
+            Unread::Empty
+        } else {
+            Unread::Changed
+        });
     }
     let mut raw = Blocks::default();
     raw.add(memory, live.keys().copied())?;
@@ -134,24 +139,6 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
             layout.report(number, device, words, &raw, pool_of)
         })
         .collect())
-}
-
-/// The allocated blocks, which may be others meanwhile.
-///
-/// # Errors
-/// Says why there are none.
-pub(super) fn read_live(memory: &impl Words, root: u64) -> Read<Vec<RawBlock>> {
-    let allocator = one(memory, root, 1)?.first().copied().unwrap_or(0);
-    let words = region(memory, allocator, ROOT_WORDS)?;
-    let live = live_blocks(memory, &words, true)?;
-    let mut raw = Blocks::default();
-    raw.add(memory, live.keys().copied())?;
-    let block = |(&place, &address): (&u64, &u64)| RawBlock {
-        address,
-        place,
-        words: raw.0.get(&place).cloned().unwrap_or_default(),
-    };
-    Ok(live.iter().map(block).collect())
 }
 
 /// An allocator of a device.
@@ -452,28 +439,20 @@ fn tables(words: &[u64]) -> impl Iterator<Item = Table> {
 impl Table {
     /// Its values, if they have so many words.
     fn entries(&self, memory: &impl Words, width: usize) -> Read<Option<Vec<Vec<u64>>>> {
-        let values = self.values(memory, width)?;
-        Ok((values.len() == self.count).then_some(values))
-    }
-
-    /// What is in its slots, if these have values of so many words.
-    fn values(&self, memory: &impl Words, width: usize) -> Read<Vec<Vec<u64>>> {
         let words = one(memory, self.entries, self.slots * (width + 1))?;
         let all = words.chunks_exact(width + 1);
         // A slot is empty if its distance from the place of its value is negative.
         let used = all.filter(|slot| (slot[0] as u8).cast_signed() >= 0);
-        Ok(used.map(|slot| slot[1..].to_vec()).collect())
+        let values: Vec<_> = used.map(|slot| slot[1..].to_vec()).collect();
+        Ok((values.len() == self.count).then_some(values))
     }
 }
 
-/// Allocated blocks, with their addresses, by the allocator's tables, whether or not these change meanwhile.
-fn live_blocks(memory: &impl Words, words: &[u64], may_change: bool) -> Read<HashMap<u64, u64>> {
+/// Allocated blocks, with their addresses, by the allocator's tables.
+fn live_blocks(memory: &impl Words, words: &[u64]) -> Read<HashMap<u64, u64>> {
     let mut live = HashMap::new();
     for table in tables(words) {
-        let entries = table.values(memory, 2)?;
-        if entries.len() != table.count && !may_change {
-            return Err(Unread::Changed);
-        }
+        let entries = table.entries(memory, 2)?.ok_or(Unread::Changed)?;
         live.extend(entries.iter().map(|entry| (entry[1], entry[0])));
         if live.len() > MAX_BLOCKS {
             return Err(Unread::Unreadable);

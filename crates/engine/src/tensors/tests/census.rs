@@ -1,11 +1,11 @@
 //! A census: events come in windows only, and after each the blocks are read.
 
 use gpuprobe_cuda::{BEFORE, BETWEEN};
-use gpuprobe_model::blocks::{FoundBlocks, RawBlock};
+use gpuprobe_model::blocks::FoundBlocks;
 use gpuprobe_model::event::{Event, Task};
 
 use super::found::{block, found};
-use super::{MIB, PID, Program, row};
+use super::{MIB, PID, Program};
 use crate::verdict::{self, Judgement, Verdict};
 
 const MS: u64 = 1_000_000;
@@ -18,7 +18,7 @@ const PASSES: u64 = 0x22;
 impl Program {
     /// Opens a window.
     fn window(&mut self) {
-        self.ledger.watch_blocks(PID, true);
+        self.ledger.count_by_census(PID);
     }
 
     /// Blocks are handed out and taken back, without an event.
@@ -142,41 +142,6 @@ fn blocks_of_a_window_that_cannot_be_confirmed_are_not_kept() {
         [KEEPS, u64::from(BETWEEN)].map(|of| program.of(of)),
         [MIB; 2]
     );
-}
-
-#[test]
-fn a_program_without_rest_is_counted_by_both_ends_of_a_window() {
-    let row = row("reportMemoryUsageToProfiler");
-    let raw = |(address, size): (u64, u64)| RawBlock {
-        address,
-        place: address / 2,
-        words: vec![address, size],
-    };
-    let mut program = Program::default();
-    program.window();
-    program.call_from(KEEPS);
-    program.hand_out(AT, MIB);
-    program.hand_out(AT + MIB, MIB);
-    program.census(true);
-    // In between, the second is replaced.
-    program.unseen(&[(AT + MIB, None), (AT + 2 * MIB, Some(MIB))]);
-    program.window();
-    let first = [(AT, MIB), (AT + 2 * MIB, MIB)].map(raw);
-    program.call_from(PASSES);
-    program.hand_out(AT + 5 * MIB, 512);
-    program.call_from(KEEPS);
-    program.hand_out(AT + 6 * MIB, 512);
-    program.take_back(AT + 5 * MIB);
-    let last = [first.to_vec(), vec![raw((AT + 6 * MIB, 512))]].concat();
-    let time_ns = program.now_ns + 1;
-    let among = |last: &[RawBlock]| program.process().before_among(row, [&first, last], time_ns);
-    assert_eq!(among(&last[1..]), None);
-    let found = among(&last).unwrap();
-    let news = program.process().news_of(found).unwrap();
-    assert_eq!(news.devices[0].gone, [AT + MIB]);
-    program.apply(&Event::Blocks(news));
-    let sums = [KEEPS, BETWEEN.into()].map(|of| program.of(of));
-    assert_eq!(sums, [MIB + 512, MIB]);
 }
 
 /// A minute of windows: one second in two, in which a loop takes 20 ms for a step.

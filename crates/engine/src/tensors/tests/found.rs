@@ -1,7 +1,7 @@
 //! Blocks that were found in the memory of a process.
 
 use gpuprobe_cuda::BEFORE;
-use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment, RawBlock};
+use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundBlocks, FoundSegment};
 use gpuprobe_model::event::Event;
 
 use super::{MIB, PID, Program, row};
@@ -160,49 +160,4 @@ fn free_memory_of_private_pools_is_not_given_back() {
         ],
         [2 * MIB; 3]
     );
-}
-
-fn raw(address: u64, size: u64, place: u64) -> RawBlock {
-    RawBlock {
-        address,
-        place,
-        words: vec![address, 512, size, 7, address ^ place],
-    }
-}
-
-#[test]
-fn blocks_without_events_in_two_readings_are_from_before_if_they_add_up() {
-    let row = row("reportMemoryUsageToProfiler");
-    let mut program = Program::late();
-    program.tensor_with_sums(0, (SEGMENT + 4 * MIB, 1024), false, (MIB + 1536, 20 * MIB));
-    program.ledger.watch_blocks(PID, false);
-    let [old, new, gone] = [
-        raw(SEGMENT, MIB, 0x100),
-        raw(SEGMENT + MIB, 512, 0x200),
-        raw(SEGMENT + 4 * MIB, 1024, 0x300),
-    ];
-    let first = [old.clone(), new.clone(), gone.clone()];
-    // One that is given back and taken again.
-    program.tensor_with_sums(0, (SEGMENT + 6 * MIB, 512), false, (MIB + 2048, 20 * MIB));
-    program.tensor_with_sums(0, (SEGMENT + 6 * MIB, 512), true, (MIB + 1536, 20 * MIB));
-    program.tensor_with_sums(0, (SEGMENT + 4 * MIB, 1024), true, (MIB + 512, 20 * MIB));
-    let passing = raw(SEGMENT + 6 * MIB, 512, 0x400);
-    let among = |first: &[RawBlock], second: &[RawBlock]| {
-        program.process().before_among(row, [first, second], 9)
-    };
-    let both = [&first[..], &[passing]].concat();
-    let found = among(&both, &both).unwrap();
-    let expected = FoundBlock {
-        requested_bytes: 0,
-        place: 0x100,
-        ..block(SEGMENT, MIB, false)
-    };
-    assert_eq!(found.devices[0].blocks, [expected]);
-    // Missing in one; another place; a size that has changed; one more.
-    assert_eq!(among(&first[1..], &first), None);
-    for other in [raw(SEGMENT, MIB, 0x101), raw(SEGMENT, MIB + 512, 0x100)] {
-        assert_eq!(among(&[other], &first), None);
-    }
-    let more = [old, raw(SEGMENT + 8 * MIB, 512, 0x500)];
-    assert_eq!(among(&more, &more), None);
 }
