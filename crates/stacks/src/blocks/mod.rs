@@ -11,8 +11,7 @@ mod tests;
 mod torch;
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
-use std::thread;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -30,8 +29,6 @@ use gpuprobe_os::proc::{self, Mappings};
 /// Frameworks that have blocks which can be read.
 pub const FRAMEWORKS: [Framework; 3] = [Framework::PyTorch, Framework::TensorFlow, Framework::Xla];
 
-/// Pause between two tries.
-const PAUSE: Duration = Duration::from_millis(1);
 /// Words that are read as one.
 const PAGE_WORDS: usize = 512;
 /// Pages that are read ahead, about.
@@ -112,9 +109,7 @@ impl BlockReader {
         loop {
             let time_ns = clock::monotonic_ns();
             match self.read(pid, framework, &[]) {
-                Err(Unread::Changed | Unread::Unlike(_)) if Instant::now() < until => {
-                    thread::sleep(PAUSE);
-                }
+                Err(Unread::Changed | Unread::Unlike(_)) if Instant::now() < until => {}
                 read => {
                     let mut devices = read?;
                     self.find_stacks(pid, &mut devices);
@@ -213,17 +208,19 @@ impl std::fmt::Display for Unread {
 struct Needed {
     /// Pages of the allocators themselves: they are read first, and again last, to see whether anything has changed.
     ends: Vec<Range>,
-    /// Pages of all the rest, by address.
-    pages: BTreeSet<u64>,
+    /// Pages of all the rest, by address, and whether they were there when they were last read.
+    pages: BTreeMap<u64, bool>,
 }
 
 impl Needed {
     /// All of it, in the order in which it has to be read.
     fn ranges(&self) -> Vec<Range> {
         let mut all = self.ends.clone();
-        for &page in &self.pages {
-            match all[self.ends.len()..].last_mut() {
-                Some((at, words)) if *at + *words as u64 * 8 == page => *words += PAGE_WORDS,
+        for (&page, &is_there) in &self.pages {
+            let before = page.checked_sub(PAGE_WORDS as u64 * 8);
+            let is_one = before.and_then(|page| self.pages.get(&page)) == Some(&true);
+            match all.last_mut() {
+                Some((_, words)) if is_there && is_one => *words += PAGE_WORDS,
                 _ => all.push((page, PAGE_WORDS)),
             }
         }
@@ -240,7 +237,9 @@ impl Needed {
             match range.1 {
                 PAGE_WORDS if self.ends.contains(range) => {}
                 PAGE_WORDS => self.ends.push(*range),
-                _ => self.pages.extend(pages_of(range.0, range.1)),
+                _ => pages_of(range.0, range.1).for_each(|page| {
+                    self.pages.entry(page).or_default();
+                }),
             }
         }
     }
@@ -262,7 +261,7 @@ struct ReadAhead<'a, W> {
 }
 
 impl<'a, W: Words> ReadAhead<'a, W> {
-    fn of(memory: &'a W, needed: &Needed) -> Option<Self> {
+    fn of(memory: &'a W, needed: &mut Needed) -> Option<Self> {
         let mut ends: HashMap<_, VecDeque<_>> = HashMap::new();
         let mut pages = HashMap::new();
         let ranges = needed.ranges();
@@ -271,10 +270,15 @@ impl<'a, W: Words> ReadAhead<'a, W> {
                 ends.entry(*range).or_default().push_back(words);
                 continue;
             }
-            let mut words = words.chunks(PAGE_WORDS).map(<[u64]>::to_vec);
-            pages.extend(
-                pages_of(range.0, range.1).map(|at| (at, words.next().unwrap_or_default())),
-            );
+            let read = words.chunks(PAGE_WORDS).map(<[u64]>::to_vec);
+            let mut read = read.chain([Vec::new()]);
+            for page in pages_of(range.0, range.1) {
+                // Behind one that is not there any more, none of a range is read.
+                let words = read.next();
+                let is_there = words.as_ref().is_some_and(|words| !words.is_empty());
+                needed.pages.insert(page, is_there);
+                pages.extend(words.map(|words| (page, words)));
+            }
         }
         Some(Self {
             memory,

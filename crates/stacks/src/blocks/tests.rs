@@ -2,7 +2,7 @@ mod bfc;
 mod contexts;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Needed, ReadAhead, Unread, Words, torch};
 use gpuprobe_model::blocks::{DeviceBlocks, FoundBlock, FoundSegment};
@@ -26,8 +26,10 @@ impl Words for Heap {
             let last = self.objects.last_key_value();
             let end = last.map_or(0, |(base, object)| base + object.len() as u64 * 8);
             let end = end.min(at.saturating_add(words as u64 * 8));
-            let first = self.objects.range(..=at).next_back().map(|it| *it.0);
-            let Some(first) = first.filter(|_| at < end) else {
+            let first = self.objects.range(..=at).next_back();
+            let first = first.or(self.objects.first_key_value()).map(|it| *it.0);
+            let is_mapped = |first: &u64| first & !0xfff <= at && at < end;
+            let Some(first) = first.filter(is_mapped) else {
                 return Vec::new();
             };
             let mut found = vec![0; usize::try_from((end - at) / 8).unwrap()];
@@ -386,13 +388,13 @@ fn what_was_needed_is_read_ahead() {
         reads: Cell::new(0),
         ..heap.clone()
     };
-    let read = |heap: &Heap, needed: &Needed| {
+    let read = |heap: &Heap, needed: &mut Needed| {
         let memory = ReadAhead::of(heap, needed).unwrap();
         (torch::read(&memory, root), memory.asked.into_inner())
     };
     let mut torn = (0..reads)
         .rev()
-        .map(|at| read(&changed(&heap, at), &Needed::default()));
+        .map(|at| read(&changed(&heap, at), &mut Needed::default()));
     let (_, asked) = torn
         .find(|(found, _)| *found == Err(Unread::Changed))
         .unwrap();
@@ -400,7 +402,7 @@ fn what_was_needed_is_read_ahead() {
     needed.add(&asked);
     // What changes after that one read isn't seen. Only what streams may be is read later.
     let later = changed(&heap, 1);
-    let (found, _) = read(&later, &needed);
+    let (found, _) = read(&later, &mut needed);
     assert_eq!(found, Ok(expected));
     assert!(later.reads.get() < reads / 2, "{reads}");
     // From the first that was not read ahead on, everything is read now, and the change is seen.
@@ -408,10 +410,38 @@ fn what_was_needed_is_read_ahead() {
     let mut needed = Needed::default();
     needed.add(&[counter]);
     let later = changed(&heap, 1);
-    let memory = ReadAhead::of(&later, &needed).unwrap();
+    let memory = ReadAhead::of(&later, &mut needed).unwrap();
     let ranges = [counter, (root + (1 << 20), 1), counter];
     let [before, _, after] = ranges.map(|range| memory.read(&[range]).unwrap());
     assert_eq!(before[0][0] + 1, after[0][0]);
+}
+
+/// Mapped pages. Each word is its address.
+struct Mapped(BTreeSet<u64>);
+
+impl Words for Mapped {
+    fn read(&self, ranges: &[(u64, usize)]) -> Option<Vec<Vec<u64>>> {
+        let is_mapped = |at: &u64| self.0.contains(&(at & !0xfff));
+        let words = |&(at, words): &(u64, usize)| {
+            let words = (at..).step_by(8).take(words);
+            words.take_while(is_mapped).collect()
+        };
+        Some(ranges.iter().map(words).collect())
+    }
+}
+
+#[test]
+fn a_page_that_is_not_there_any_more_hides_none_behind_it() {
+    let pages = [0x1000, 0x2000, 0x3000];
+    let mut needed = Needed::default();
+    needed.add(&pages.map(|page| (page, 1)));
+    let memory = Mapped([0x1000, 0x3000].into());
+    for _ in 0..2 {
+        let ahead = ReadAhead::of(&memory, &mut needed).unwrap();
+        let read = ahead.read(&[(0x1008, 2), (0x2ff8, 1), (0x3010, 1)]);
+        assert_eq!(read, Some(vec![vec![0x1008, 0x1010], vec![], vec![0x3010]]));
+        needed.add(&ahead.asked.into_inner());
+    }
 }
 
 #[test]
