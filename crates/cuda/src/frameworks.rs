@@ -3,76 +3,59 @@
 
 use std::path::Path;
 
-use super::table::{A0, A1, A2, A3, A4, A5, Names, row};
+use super::table::{A0, A1, A2, A3, A4, A5, Names, only, row};
 use super::{EntryValue, Function, Layer, MemoryKind, Op};
 
-/// A framework with an allocator of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Framework {
-    /// Its blocks are tensors.
-    PyTorch,
-    /// Its allocator is XLA's, in a library of its own.
-    TensorFlow,
-    /// JAX's compiler and runtime.
-    Xla,
-    /// The memory manager of RAPIDS.
-    Rmm,
-    /// Its pools are of one device each.
-    CuPy,
-    /// Its arenas are of the GPU or the host.
-    OnnxRuntime,
+crate::named! {
+    /// A framework with an allocator of its own.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Framework {
+        /// Its blocks are tensors.
+        PyTorch = "PyTorch",
+        /// Its allocator is XLA's, in a library of its own.
+        TensorFlow = "TensorFlow",
+        /// JAX's compiler and runtime.
+        Xla = "XLA",
+        /// The memory manager of RAPIDS.
+        Rmm = "RMM",
+        /// Its pools are of one device each.
+        CuPy = "CuPy",
+        /// Its arenas are of the GPU or the host.
+        OnnxRuntime = "ONNX Runtime",
+    }
 }
 
 impl Framework {
-    const ALL: [Self; 6] = [
-        Self::PyTorch,
-        Self::TensorFlow,
-        Self::Xla,
-        Self::Rmm,
-        Self::CuPy,
-        Self::OnnxRuntime,
-    ];
-
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
+    /// Key in JSON, name of devices, name of blocks, allocator.
+    const fn words(self) -> [&'static str; 4] {
         match self {
-            Self::PyTorch => "PyTorch",
-            Self::TensorFlow => "TensorFlow",
-            Self::Xla => "XLA",
-            Self::Rmm => "RMM",
-            Self::CuPy => "CuPy",
-            Self::OnnxRuntime => "ONNX Runtime",
+            Self::PyTorch => ["pytorch", "cuda", "tensors", "c10::CachingAllocator"],
+            Self::TensorFlow => ["tensorflow", "GPU", "tensors", "tsl::BFCAllocator"],
+            Self::Xla => ["xla", "gpu", "chunks", "tsl::BFCAllocator"],
+            Self::Rmm => ["rmm", "GPU", "buffers", "rmm::mr::pool_memory_resource"],
+            Self::CuPy => ["cupy", "GPU", "chunks", "cupy.cuda.MemoryPool"],
+            Self::OnnxRuntime => ["onnxruntime", "cuda", "buffers", "onnxruntime::BFCArena"],
         }
     }
 
     /// The key of its reports in JSON.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::PyTorch => "pytorch",
-            Self::TensorFlow => "tensorflow",
-            Self::Xla => "xla",
-            Self::Rmm => "rmm",
-            Self::CuPy => "cupy",
-            Self::OnnxRuntime => "onnxruntime",
-        }
+        self.words()[0]
     }
 
     /// How its devices are called: `cuda:0`.
     pub const fn device(self) -> &'static str {
-        match self {
-            Self::PyTorch | Self::OnnxRuntime => "cuda",
-            Self::TensorFlow | Self::Rmm | Self::CuPy => "GPU",
-            Self::Xla => "gpu",
-        }
+        self.words()[1]
     }
 
     /// What it calls its blocks.
     pub const fn blocks(self) -> &'static str {
-        match self {
-            Self::PyTorch | Self::TensorFlow => "tensors",
-            Self::Xla | Self::CuPy => "chunks",
-            Self::Rmm | Self::OnnxRuntime => "buffers",
-        }
+        self.words()[2]
+    }
+
+    /// Name of its allocator in reports.
+    pub(crate) const fn allocator(self) -> &'static str {
+        self.words()[3]
     }
 
     /// What the names of its libraries begin with, in any folder or in this one.
@@ -117,11 +100,16 @@ impl Framework {
     }
 }
 
-const fn hook(framework: Framework, op: Op, names: Names) -> Function {
+const fn hook(
+    framework: Framework,
+    op: Op,
+    symbol: &'static str,
+    variants: &'static [&'static str],
+) -> Function {
     Function {
         kind: MemoryKind::Tensor,
         framework: Some(framework),
-        ..row(Layer::Framework, op, names)
+        ..row(Layer::Framework, op, Names(symbol, variants))
     }
 }
 
@@ -140,14 +128,12 @@ const USAGE: Function = Function {
     ..hook(
         Framework::PyTorch,
         Op::Tensor,
-        Names(
-            "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
-            &[
-                "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE",
-                "_ZN3c1027reportMemoryUsageToProfilerEPvllmNS_6DeviceE",
-                "_ZN3c1027reportMemoryUsageToProfilerEPvlmlNS_6DeviceE",
-            ],
-        ),
+        "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+        &[
+            "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE",
+            "_ZN3c1027reportMemoryUsageToProfilerEPvllmNS_6DeviceE",
+            "_ZN3c1027reportMemoryUsageToProfilerEPvlmlNS_6DeviceE",
+        ],
     )
 };
 
@@ -162,7 +148,7 @@ const CHUNK: Function = Function {
     size: A5,
     out: A0,
     stream: A1,
-    ..hook(Framework::TensorFlow, Op::Tensor, Names(ADD_TRACE_ME, &[]))
+    ..hook(Framework::TensorFlow, Op::Tensor, ADD_TRACE_ME, &[])
 };
 const ADD_TRACE_ME: &str =
     "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll";
@@ -182,10 +168,8 @@ const XLA_OUT_OF_MEMORY: Function = Function {
     ..hook(
         Framework::Xla,
         Op::OutOfMemory,
-        Names(
-            "_ZN3tsl12BFCAllocator13DumpMemoryLogEm",
-            &["_ZN3tsl12BFCAllocator13DumpMemoryLogEmNS_13AllocationEndE"],
-        ),
+        "_ZN3tsl12BFCAllocator13DumpMemoryLogEm",
+        &["_ZN3tsl12BFCAllocator13DumpMemoryLogEmNS_13AllocationEndE"],
     )
 };
 
@@ -201,13 +185,11 @@ const OUT_OF_MEMORY: Function = Function {
     ..hook(
         Framework::PyTorch,
         Op::OutOfMemory,
-        Names(
-            "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
-            &[
-                "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
-                "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
-            ],
-        ),
+        "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+        &[
+            "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
+            "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+        ],
     )
 };
 
@@ -220,10 +202,8 @@ const BUFFER: Function = Function {
     ..hook(
         Framework::Rmm,
         Op::Tensor,
-        Names(
-            "rmm::mr::pool_memory_resource::allocate",
-            &["_ZN3rmm*2mr6detail25pool_memory_resource_impl19allocate_from_blockERKNS*_5blockEm"],
-        ),
+        "rmm::mr::pool_memory_resource::allocate",
+        &["_ZN3rmm*2mr6detail25pool_memory_resource_impl19allocate_from_blockERKNS*_5blockEm"],
     )
 };
 
@@ -233,27 +213,21 @@ const FREED_BUFFER: Function = Function {
     ..hook(
         Framework::Rmm,
         Op::Tensor,
-        Names(
-            "rmm::mr::pool_memory_resource::deallocate",
-            &["_ZN3rmm*2mr6detail25pool_memory_resource_impl10free_blockEPvm"],
-        ),
+        "rmm::mr::pool_memory_resource::deallocate",
+        &["_ZN3rmm*2mr6detail25pool_memory_resource_impl10free_blockEPvm"],
     )
 };
 
 /// Blocks from before the tracing, which were found in the memory of the process. Never called.
 const FOUND: Function = Function {
     kind: MemoryKind::Tensor,
-    ..row(Layer::Framework, Op::SelfTest, Names("before attach", &[]))
+    ..row(Layer::Framework, Op::SelfTest, only("before attach"))
 };
 
 /// The same of blocks from later, when the hooks were not probed.
 const UNSEEN: Function = Function {
     kind: MemoryKind::Tensor,
-    ..row(
-        Layer::Framework,
-        Op::SelfTest,
-        Names("between windows", &[]),
-    )
+    ..row(Layer::Framework, Op::SelfTest, only("between windows"))
 };
 
 /// `PooledMemory._init(self, _Chunk chunk, pool)`, as a chunk of a `SingleDeviceMemoryPool` is handed out, after it was
@@ -267,10 +241,8 @@ const POOLED: Function = Function {
     ..hook(
         Framework::CuPy,
         Op::Tensor,
-        Names(
-            "cupy.cuda.PooledMemory._init",
-            &["_ZL48__pyx_f_4cupy_4cuda_6memory_12PooledMemory__initP*_ChunkP7_object"],
-        ),
+        "cupy.cuda.PooledMemory._init",
+        &["_ZL48__pyx_f_4cupy_4cuda_6memory_12PooledMemory__initP*_ChunkP7_object"],
     )
 };
 
@@ -281,10 +253,8 @@ const FREED_POOLED: Function = Function {
     ..hook(
         Framework::CuPy,
         Op::Tensor,
-        Names(
-            "cupy.cuda.PooledMemory.free",
-            &["_ZL47__pyx_f_4cupy_4cuda_6memory_12PooledMemory_freeP*"],
-        ),
+        "cupy.cuda.PooledMemory.free",
+        &["_ZL47__pyx_f_4cupy_4cuda_6memory_12PooledMemory_freeP*"],
     )
 };
 
@@ -296,10 +266,8 @@ const ARENA_REQUEST: Function = Function {
     ..hook(
         Framework::OnnxRuntime,
         Op::BlockRequest,
-        Names(
-            "onnxruntime::BFCArena::AllocateRawInternal",
-            &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[4]>"],
-        ),
+        "onnxruntime::BFCArena::AllocateRawInternal",
+        &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[4]>"],
     )
 };
 
@@ -309,10 +277,8 @@ const ARENA: Function = Function {
     ..hook(
         Framework::OnnxRuntime,
         Op::Tensor,
-        Names(
-            "onnxruntime::BFCArena::Alloc",
-            &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[4]>ret"],
-        ),
+        "onnxruntime::BFCArena::Alloc",
+        &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[4]>ret"],
     )
 };
 
@@ -322,10 +288,8 @@ const FREED_ARENA: Function = Function {
     ..hook(
         Framework::OnnxRuntime,
         Op::Tensor,
-        Names(
-            "onnxruntime::BFCArena::Free",
-            &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[5]"],
-        ),
+        "onnxruntime::BFCArena::Free",
+        &["_ZTVN11onnxruntime19StreamAwareBFCArenaE[5]"],
     )
 };
 

@@ -233,11 +233,7 @@ impl Function {
     /// Name used in reports.
     pub const fn name(&self) -> &'static str {
         match self.framework {
-            Some(Framework::PyTorch) => "c10::CachingAllocator",
-            Some(Framework::TensorFlow | Framework::Xla) => "tsl::BFCAllocator",
-            Some(Framework::Rmm) => "rmm::mr::pool_memory_resource",
-            Some(Framework::CuPy) => "cupy.cuda.MemoryPool",
-            Some(Framework::OnnxRuntime) => "onnxruntime::BFCArena",
+            Some(framework) => framework.allocator(),
             None => self.symbol,
         }
     }
