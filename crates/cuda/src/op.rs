@@ -5,7 +5,16 @@ use crate::{MemoryKind, Modes, Op};
 impl Op {
     /// Whether it is a memory call: of nested ones, the outermost is recorded.
     pub const fn is_memory(self) -> bool {
-        self.allocates() || self.frees() || self.is_about_mappings()
+        let is_about_mappings = matches!(
+            self,
+            Self::HandleRetain
+                | Self::Map
+                | Self::MapHandle
+                | Self::Unmap
+                | Self::Reserve
+                | Self::Unreserve
+        );
+        self.allocates() || self.frees() || is_about_mappings
     }
 
     /// Whether it allocates memory or a handle of memory.
@@ -26,52 +35,34 @@ impl Op {
         matches!(self, Self::Free | Self::HandleRelease | Self::ShareClose)
     }
 
-    const fn is_about_mappings(self) -> bool {
-        matches!(
-            self,
-            Self::HandleRetain
-                | Self::Map
-                | Self::MapHandle
-                | Self::Unmap
-                | Self::Reserve
-                | Self::Unreserve
-        )
-    }
-
     /// Whether the ledger needs the call although it is not a memory call.
     pub const fn is_ledger_event(self) -> bool {
-        matches!(
-            self,
-            Self::ContextCreate
-                | Self::ContextRetain
-                | Self::DeviceCount
-                | Self::GraphLaunch
-                | Self::CaptureEnd
-                | Self::ModuleUnload
-                | Self::ShareExport
-                | Self::Symbol
-                | Self::ModuleLoad
-                | Self::ContextDestroy
-                | Self::DeviceReset
-                | Self::PrimaryRelease
-                | Self::PoolCreate
-                | Self::PoolDestroy
-                | Self::PoolTrim
-                | Self::PoolAttribute
-                | Self::PoolLimit
-                | Self::PoolOfDevice
-                | Self::PoolSet
-                | Self::GraphAllocate
-                | Self::GraphFree
-                | Self::GraphNode
-                | Self::GraphBuild
-                | Self::GraphDestroy
-                | Self::LibraryLoad
-                | Self::HandleOther
-                | Self::ObjectCreate
-                | Self::ObjectDestroy
-                | Self::StreamDestroy
-        )
+        self.makes_object()
+            || matches!(
+                self,
+                Self::DeviceCount
+                    | Self::GraphLaunch
+                    | Self::CaptureEnd
+                    | Self::ModuleUnload
+                    | Self::ShareExport
+                    | Self::Symbol
+                    | Self::ContextDestroy
+                    | Self::DeviceReset
+                    | Self::PrimaryRelease
+                    | Self::PoolDestroy
+                    | Self::PoolTrim
+                    | Self::PoolAttribute
+                    | Self::PoolLimit
+                    | Self::PoolOfDevice
+                    | Self::PoolSet
+                    | Self::GraphAllocate
+                    | Self::GraphFree
+                    | Self::GraphNode
+                    | Self::GraphDestroy
+                    | Self::HandleOther
+                    | Self::ObjectDestroy
+                    | Self::StreamDestroy
+            )
     }
 
     /// Whether it makes an object with a handle of the kind of its function.
@@ -108,20 +99,18 @@ impl Op {
 
     /// Whether it sets or reports the current device or context of a thread.
     pub const fn is_context_call(self) -> bool {
-        matches!(
-            self,
-            Self::ContextCreate
-                | Self::ContextRetain
-                | Self::ContextPart
-                | Self::ContextSet
-                | Self::ContextPush
-                | Self::ContextPop
-                | Self::ContextGet
-                | Self::ContextDevice
-                | Self::DeviceSet
-                | Self::DeviceGet
-                | Self::DeviceCount
-        )
+        self.is_device_query()
+            || matches!(
+                self,
+                Self::ContextCreate
+                    | Self::ContextRetain
+                    | Self::ContextPart
+                    | Self::ContextSet
+                    | Self::ContextPush
+                    | Self::ContextPop
+                    | Self::DeviceSet
+                    | Self::DeviceCount
+            )
     }
 
     /// Whether it affects stream capture. Entry probe only.
