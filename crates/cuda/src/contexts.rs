@@ -1,6 +1,6 @@
 //! Functions that set or report the current context and device, and functions that end contexts.
 
-use super::table::{A0, A1, A2, A3, A4, Names, about, driver, of_kind, only, runtime, writes};
+use super::table::{A0, A1, A2, A3, A4, Names, about, driver, of_kind, only, runtime, v2, writes};
 use super::{EntryValue, Function, HandleKind, Op};
 
 /// A function about the device with the number in `device`.
@@ -16,9 +16,9 @@ const fn creates(names: Names, device: EntryValue) -> Function {
     on(device, of_kind(HandleKind::Context, creates))
 }
 
-/// A driver function with a version that has the same arguments.
-const fn versions(op: Op, symbol: &'static str, older: &'static [&'static str]) -> Function {
-    driver(op, Names(symbol, older))
+const fn retains(kind: HandleKind, symbol: &'static str, device: EntryValue) -> Function {
+    let retains = writes(driver(Op::ContextRetain, only(symbol)));
+    on(device, of_kind(kind, retains))
 }
 
 pub(super) const CONTEXTS: &[Function] = &[
@@ -26,38 +26,15 @@ pub(super) const CONTEXTS: &[Function] = &[
     writes(runtime(Op::DeviceGet, only("cudaGetDevice"))),
     writes(runtime(Op::DeviceCount, only("cudaGetDeviceCount"))),
     writes(driver(Op::DeviceCount, only("cuDeviceGetCount"))),
-    on(
-        A1,
-        of_kind(
-            HandleKind::PrimaryContext,
-            writes(driver(Op::ContextRetain, only("cuDevicePrimaryCtxRetain"))),
-        ),
-    ),
+    retains(HandleKind::PrimaryContext, "cuDevicePrimaryCtxRetain", A1),
     on(
         A0,
-        versions(
-            Op::PrimaryRelease,
-            "cuDevicePrimaryCtxRelease_v2",
-            &["cuDevicePrimaryCtxRelease"],
-        ),
+        driver(Op::PrimaryRelease, v2!("cuDevicePrimaryCtxRelease")),
     ),
-    on(
-        A0,
-        versions(
-            Op::DeviceReset,
-            "cuDevicePrimaryCtxReset_v2",
-            &["cuDevicePrimaryCtxReset"],
-        ),
-    ),
+    on(A0, driver(Op::DeviceReset, v2!("cuDevicePrimaryCtxReset"))),
     runtime(Op::DeviceReset, only("cudaDeviceReset")),
     // A green context is a part of the primary one, whose memory it uses and which it keeps.
-    on(
-        A2,
-        of_kind(
-            HandleKind::GreenContext,
-            writes(driver(Op::ContextRetain, only("cuGreenCtxCreate"))),
-        ),
-    ),
+    retains(HandleKind::GreenContext, "cuGreenCtxCreate", A2),
     Function {
         address: A1,
         ..writes(driver(Op::ContextPart, only("cuCtxFromGreenCtx")))
@@ -66,25 +43,17 @@ pub(super) const CONTEXTS: &[Function] = &[
         HandleKind::GreenContext,
         about(driver(Op::ObjectDestroy, only("cuGreenCtxDestroy"))),
     ),
-    creates(Names("cuCtxCreate_v2", &["cuCtxCreate"]), A2),
+    creates(v2!("cuCtxCreate"), A2),
     creates(only("cuCtxCreate_v3"), A4),
     creates(only("cuCtxCreate_v4"), A3),
     of_kind(
         HandleKind::Context,
-        about(versions(
-            Op::ContextDestroy,
-            "cuCtxDestroy_v2",
-            &["cuCtxDestroy"],
-        )),
+        about(driver(Op::ContextDestroy, v2!("cuCtxDestroy"))),
     ),
     about(driver(Op::ContextSet, only("cuCtxSetCurrent"))),
     writes(driver(Op::ContextGet, only("cuCtxGetCurrent"))),
-    about(versions(
-        Op::ContextPush,
-        "cuCtxPushCurrent_v2",
-        &["cuCtxPushCurrent"],
-    )),
-    versions(Op::ContextPop, "cuCtxPopCurrent_v2", &["cuCtxPopCurrent"]),
+    about(driver(Op::ContextPush, v2!("cuCtxPushCurrent"))),
+    driver(Op::ContextPop, v2!("cuCtxPopCurrent")),
     writes(driver(Op::ContextDevice, only("cuCtxGetDevice"))),
     Function {
         address: A1,

@@ -28,6 +28,10 @@ const fn uses(op: Op, symbol: &'static str) -> Function {
     about(driver(op, only(symbol)))
 }
 
+const fn ends(kind: HandleKind, op: Op, symbol: &'static str) -> Function {
+    of_kind(kind, uses(op, symbol))
+}
+
 const fn module(symbol: &'static str) -> Function {
     of_kind(HandleKind::Module, makes(Op::ModuleLoad, symbol))
 }
@@ -97,11 +101,8 @@ pub(super) const HOLDERS: &[Function] = &[
     module("cuModuleLoadFatBinary"),
     library("cuLibraryLoadData"),
     library("cuLibraryLoadFromFile"),
-    of_kind(HandleKind::Module, uses(Op::ModuleUnload, "cuModuleUnload")),
-    of_kind(
-        HandleKind::Library,
-        uses(Op::ModuleUnload, "cuLibraryUnload"),
-    ),
+    ends(HandleKind::Module, Op::ModuleUnload, "cuModuleUnload"),
+    ends(HandleKind::Library, Op::ModuleUnload, "cuLibraryUnload"),
     // Pools. `CUmemPoolProps` has the memory type at offset 0 and the location at 8: its type, and its
     // number in the upper half.
     Function {
@@ -110,7 +111,7 @@ pub(super) const HOLDERS: &[Function] = &[
         size: A1.behind(0).bits32(),
         ..of_kind(HandleKind::Pool, makes(Op::PoolCreate, "cuMemPoolCreate"))
     },
-    of_kind(HandleKind::Pool, uses(Op::PoolDestroy, "cuMemPoolDestroy")),
+    ends(HandleKind::Pool, Op::PoolDestroy, "cuMemPoolDestroy"),
     Function {
         size: A1,
         ..uses(Op::PoolTrim, "cuMemPoolTrimTo")
@@ -162,9 +163,6 @@ pub(super) const HOLDERS: &[Function] = &[
         &["cuGraphInstantiate", "cuGraphInstantiate_v2"],
     )),
     builds(ptsz!("cuGraphInstantiateWithParams")),
-    of_kind(
-        HandleKind::Graph,
-        uses(Op::GraphDestroy, "cuGraphExecDestroy"),
-    ),
+    ends(HandleKind::Graph, Op::GraphDestroy, "cuGraphExecDestroy"),
     uses(Op::GraphDestroy, "cuGraphDestroy"),
 ];

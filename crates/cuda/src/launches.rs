@@ -3,7 +3,7 @@
 //! only the latter is probed, so that a launch is counted once.
 
 use super::table::{
-    A0, A1, A2, DRIVER, Names, RUNTIME, S1, S2, about, driver, of_kind, only, ptsz, row, writes,
+    A0, A1, A2, DRIVER, Names, RUNTIME, S1, S2, about, driver, of_kind, only, ptsz, row, v2, writes,
 };
 use super::{EntryValue, Function, HandleKind, LaunchShape, Layer, Op};
 
@@ -89,31 +89,24 @@ pub(super) const LAUNCHES: &[Function] = &[
     runtime_launch(ptsz!("cudaLaunchCooperativeKernel")),
     graph_launch(RUNTIME, ptsz!("cudaGraphLaunch")),
     on(A0, driver(Op::CaptureBegin, CAPTURE_BEGINS)),
-    on(
-        A0,
-        Function {
-            out: A1,
-            ..driver(Op::CaptureEnd, ptsz!("cuStreamEndCapture"))
-        },
-    ),
+    Function {
+        stream: A0,
+        out: A1,
+        ..driver(Op::CaptureEnd, ptsz!("cuStreamEndCapture"))
+    },
     // What it captures is executed by a graphics API.
     on(A0, driver(Op::CaptureEnd, ptsz!("cuStreamEndCaptureToCig"))),
     on(A1, about(driver(Op::EventRecord, EVENT_RECORDS))),
-    on(
-        A0,
-        Function {
-            address: A1,
-            ..driver(Op::StreamWait, ptsz!("cuStreamWaitEvent"))
-        },
-    ),
+    Function {
+        stream: A0,
+        address: A1,
+        ..driver(Op::StreamWait, ptsz!("cuStreamWaitEvent"))
+    },
     on(
         A0,
         of_kind(
             HandleKind::Stream,
-            about(driver(
-                Op::StreamDestroy,
-                Names("cuStreamDestroy_v2", &["cuStreamDestroy"]),
-            )),
+            about(driver(Op::StreamDestroy, v2!("cuStreamDestroy"))),
         ),
     ),
     named("cuModuleGetFunction"),

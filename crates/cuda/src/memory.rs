@@ -1,7 +1,8 @@
 //! Functions of both layers that allocate and free memory.
 
 use super::table::{
-    A0, A1, A2, A3, A4, DRIVER, NONE, Names, RUNTIME, S0, S1, S2, about, only, ptsz, row, writes,
+    A0, A1, A2, A3, A4, DRIVER, NONE, Names, RUNTIME, S0, S1, S2, about, only, ptsz, row, v2,
+    writes,
 };
 use super::{EXTRA, EntryValue, Function, Layer, MemoryKind, Op};
 use MemoryKind::{Array, Async, Device, Imported, Managed, Pinned, Pitched, Registered, Vmm};
@@ -129,20 +130,26 @@ const fn driver_array(symbol: &'static str, has_depth: bool, levels: EntryValue)
     }
 }
 
+/// The words of a 64-byte handle, at `pointer` or on the stack.
+const fn handle(pointer: Option<EntryValue>) -> [EntryValue; EXTRA] {
+    let mut all = [NONE; EXTRA];
+    let mut word = 0;
+    while word < EXTRA {
+        all[word] = match pointer {
+            Some(pointer) => pointer.behind(8 * word as u32),
+            None => EntryValue::stack(word as u8),
+        };
+        word += 1;
+    }
+    all
+}
+
 /// Opens memory of another process by the 64-byte handle in these values.
 const fn opens(layer: Layer, names: Names) -> Function {
     Function {
         out: A0,
         // The handle is passed by value, on the stack.
-        extra: {
-            let mut all = [NONE; EXTRA];
-            let mut slot = 0;
-            while slot < EXTRA {
-                all[slot] = EntryValue::stack(slot as u8);
-                slot += 1;
-            }
-            all
-        },
+        extra: handle(None),
         ..memory(layer, Op::ShareOpen, Imported, names)
     }
 }
@@ -151,15 +158,7 @@ const fn opens(layer: Layer, names: Names) -> Function {
 const fn imports_pointer(layer: Layer, symbol: &'static str) -> Function {
     Function {
         out: A0,
-        extra: {
-            let mut all = [NONE; EXTRA];
-            let mut word = 0;
-            while word < EXTRA {
-                all[word] = A2.behind(8 * word as u32);
-                word += 1;
-            }
-            all
-        },
+        extra: handle(Some(A2)),
         ..memory(layer, Op::Allocate, Imported, only(symbol))
     }
 }
@@ -223,10 +222,7 @@ pub(super) const MEMORY: &[Function] = &[
     frees(DRIVER, Pinned, only("cuMemFreeHost")),
     registers(RUNTIME, only("cudaHostRegister")),
     frees(RUNTIME, Registered, only("cudaHostUnregister")),
-    registers(
-        DRIVER,
-        Names("cuMemHostRegister_v2", &["cuMemHostRegister"]),
-    ),
+    registers(DRIVER, v2!("cuMemHostRegister")),
     frees(DRIVER, Registered, only("cuMemHostUnregister")),
     // Arrays.
     runtime_array("cudaMallocArray", [A2, A3, NONE], NONE, A4.bits32()),
@@ -290,10 +286,7 @@ pub(super) const MEMORY: &[Function] = &[
     // Memory of other processes and other APIs.
     opens(RUNTIME, only("cudaIpcOpenMemHandle")),
     closes(RUNTIME, "cudaIpcCloseMemHandle"),
-    opens(
-        DRIVER,
-        Names("cuIpcOpenMemHandle_v2", &["cuIpcOpenMemHandle"]),
-    ),
+    opens(DRIVER, v2!("cuIpcOpenMemHandle")),
     closes(DRIVER, "cuIpcCloseMemHandle"),
     imports_pointer(RUNTIME, "cudaMemPoolImportPointer"),
     imports_pointer(DRIVER, "cuMemPoolImportPointer"),

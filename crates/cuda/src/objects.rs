@@ -1,7 +1,7 @@
 //! Functions that make and destroy streams, events and the like: at the driver layer, which the runtime calls for them,
 //! and in libraries with handles of their own.
 
-use super::table::{A0, A1, A3, A4, Names, about, driver, of_kind, only, row, writes};
+use super::table::{A0, A1, A3, A4, Names, about, driver, of_kind, only, row, v2, writes};
 use super::{EntryValue, Function, HandleKind, Layer, Op};
 
 /// Beginnings of the names of the libraries with handles of their own.
@@ -54,10 +54,7 @@ pub(super) const OBJECTS: &[Function] = &[
     creates(HandleKind::Event, "cuEventCreate"),
     of_kind(
         HandleKind::Event,
-        about(driver(
-            Op::ObjectDestroy,
-            Names("cuEventDestroy_v2", &["cuEventDestroy"]),
-        )),
+        about(driver(Op::ObjectDestroy, v2!("cuEventDestroy"))),
     ),
     endpoint(Op::ObjectCreate, "cuLogicalEndpointCreate"),
     endpoint(Op::ObjectCreate, "cuLogicalEndpointImport"),

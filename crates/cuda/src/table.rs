@@ -53,7 +53,13 @@ macro_rules! ptds {
     };
 }
 
-pub(super) use {ptds, ptsz};
+/// The second version of a function whose first one has the same arguments.
+macro_rules! v2 {
+    ($symbol:literal) => {
+        Names(concat!($symbol, "_v2"), &[$symbol])
+    };
+}
+pub(super) use {ptds, ptsz, v2};
 
 /// A row without arguments, to be completed with struct update syntax.
 pub(super) const fn row(layer: Layer, op: Op, names: Names) -> Function {
