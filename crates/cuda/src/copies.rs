@@ -41,7 +41,7 @@ pub(super) const fn copy(
             ByAddresses => LaunchShape::Addresses,
             ByKind | ByTypes | ByDevice | ByLocation | Always(_) => LaunchShape::None,
         },
-        is_async: !matches!(stream.place, super::ArgumentPlace::None),
+        is_async: stream.is_there(),
         ..row(layer, Op::Copy, names)
     }
 }
@@ -95,17 +95,12 @@ pub(super) const fn cuboids(
     operations: EntryValue,
     stream: EntryValue,
 ) -> Function {
+    let moves = Moves(NONE, NONE, operations);
     Function {
         factors: [count, NONE],
         op: Op::CopyBatch,
         shape: LaunchShape::Cuboids,
-        ..copy(
-            layer,
-            names,
-            ByAddresses,
-            Moves(NONE, NONE, operations),
-            stream,
-        )
+        ..copy(layer, names, ByAddresses, moves, stream)
     }
 }
 
@@ -144,11 +139,7 @@ pub(super) const fn set(
 }
 
 const fn driver_set(names: Names, scale: u8, height: EntryValue, stream: EntryValue) -> Function {
-    let size = if matches!(height.place, super::ArgumentPlace::None) {
-        A2
-    } else {
-        A3
-    };
+    let size = if height.is_there() { A3 } else { A2 };
     set(DRIVER, names, scale, size, height, stream)
 }
 

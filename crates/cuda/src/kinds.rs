@@ -58,10 +58,8 @@ pub fn of_id(id: u8) -> &'static MemKindRow {
 /// The kind with a `CUpti_ActivityMemoryKind`: CUPTI has 0 for unknown and starts with pageable
 /// memory at 1.
 pub fn of_cupti(kind: u32) -> &'static MemKindRow {
-    of_id(
-        kind.checked_sub(1)
-            .map_or(UNKNOWN, |id| id.try_into().unwrap_or(UNKNOWN)),
-    )
+    let id = kind.checked_sub(1).and_then(|id| u8::try_from(id).ok());
+    of_id(id.unwrap_or(UNKNOWN))
 }
 
 /// The kind in exports for `kind`: device memory has one, however it was allocated.

@@ -176,11 +176,8 @@ impl Default for KindSet {
 
 impl FromIterator<MemoryKind> for KindSet {
     fn from_iter<I: IntoIterator<Item = MemoryKind>>(kinds: I) -> Self {
-        Self(
-            kinds
-                .into_iter()
-                .fold(0, |set, kind| set | 1 << kind as u16),
-        )
+        let bits = kinds.into_iter().map(|kind| 1 << kind as u16);
+        Self(bits.fold(0, |set, bit| set | bit))
     }
 }
 

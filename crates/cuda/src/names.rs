@@ -21,14 +21,9 @@ pub fn plain_name(name: &str) -> &str {
 
 /// Formats a UUID as in nsys exports; NVML prefixes it with `GPU-`.
 pub fn uuid(bytes: &[u8; 16]) -> String {
-    let mut text = String::new();
-    for (index, byte) in bytes.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let digits = format!("{:032x}", u128::from_be_bytes(*bytes));
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    parts.join("-")
 }
 
 #[cfg(test)]

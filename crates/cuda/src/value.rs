@@ -38,9 +38,7 @@ impl EntryValue {
         Self {
             place: ArgumentPlace::Argument,
             index,
-            bits: 64,
-            access: Access::Plain,
-            offset: 0,
+            ..Self::NONE
         }
     }
 
