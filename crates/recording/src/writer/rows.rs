@@ -18,7 +18,6 @@ use crate::batch::LogStep;
 use crate::ids::global_pid;
 use crate::log;
 use crate::log::LogNote;
-use calls::SeenCall;
 use gpuprobe_cuda::{KindSet, Modes, Op};
 use gpuprobe_engine::Change;
 use gpuprobe_model::activity::ActivityBatch;
@@ -269,14 +268,8 @@ impl<'c> Rows<'c> {
             }
             (Some((number, _)), None) => number,
             (None, _) => {
-                let seen = SeenCall {
-                    function: launch.function,
-                    result: launch.result,
-                    thread,
-                    times: (launch.start_ns, launch.end_ns),
-                    chain,
-                };
-                self.call(&seen, false)?;
+                let times = (launch.start_ns, launch.end_ns);
+                self.call(launch.function, launch.result, thread, times, chain, false)?;
                 self.tables.correlation
             }
         };
@@ -286,17 +279,13 @@ impl<'c> Rows<'c> {
     }
 
     fn copy(&mut self, copy: &Copy, changes: &[Change]) -> Result<()> {
-        let seen = SeenCall {
-            function: copy.function,
-            result: copy.result,
-            thread: (copy.pid, copy.tid),
-            times: (copy.start_ns, copy.end_ns),
-            chain: self.chains.id(copy.pid, copy.stack),
-        };
+        let thread = (copy.pid, copy.tid);
         if copy.begins_call() {
-            self.call(&seen, false)?;
+            let times = (copy.start_ns, copy.end_ns);
+            let chain = self.chains.id(copy.pid, copy.stack);
+            self.call(copy.function, copy.result, thread, times, chain, false)?;
             if copy.function.op == Op::CopyBatch {
-                self.batches.insert(seen.thread, self.tables.correlation);
+                self.batches.insert(thread, self.tables.correlation);
             }
         }
         let understood = changes.iter().find_map(|change| match change {
@@ -306,7 +295,7 @@ impl<'c> Rows<'c> {
         let (number, end_ns) = match copy.begins_call() {
             true => (self.tables.correlation, copy.end_ns),
             false => (
-                self.batches.get(&seen.thread).copied().unwrap_or(0),
+                self.batches.get(&thread).copied().unwrap_or(0),
                 copy.start_ns,
             ),
         };

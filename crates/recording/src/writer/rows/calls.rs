@@ -24,29 +24,13 @@ const TRIMMED: i64 = 3;
 /// `poolType`, of `ENUM_CUDA_MEMPOOL_TYPE`.
 const LOCAL: i64 = 1;
 
-/// A call as its probe saw it.
-pub(super) struct SeenCall<'a> {
-    pub(super) function: &'a Function,
-    pub(super) result: i32,
-    /// Process and thread id.
-    pub(super) thread: (u32, u32),
-    /// Entry and return, `CLOCK_MONOTONIC` nanoseconds.
-    pub(super) times: (u64, u64),
-    /// `callchainId` of its call stack.
-    pub(super) chain: Option<i64>,
-}
-
 impl Rows<'_> {
     pub(super) fn memory_call(&mut self, call: &Call, changes: &[Change]) -> Result<()> {
         let allocates = |change: &Change| matches!(change, Change::Allocated(_));
-        let seen = SeenCall {
-            function: call.function,
-            result: call.result,
-            thread: (call.pid, call.tid),
-            times: (call.start_ns, call.end_ns),
-            chain: self.chains.id(call.pid, call.stack),
-        };
-        let row = self.call(&seen, changes.iter().any(allocates))?;
+        let allocates = changes.iter().any(allocates);
+        let (thread, times) = ((call.pid, call.tid), (call.start_ns, call.end_ns));
+        let chain = self.chains.id(call.pid, call.stack);
+        let row = self.call(call.function, call.result, thread, times, chain, allocates)?;
         if self.modes.cudatrace {
             self.launches
                 .add_graph_launch(call, (self.tables.correlation, row));
@@ -57,26 +41,34 @@ impl Rows<'_> {
             .try_for_each(|change| self.change(change, call))
     }
 
-    /// Writes a call and returns its row. Its number is [`Tables::correlation`](super::Tables::correlation).
-    pub(super) fn call(&mut self, call: &SeenCall<'_>, allocates: bool) -> Result<i64> {
+    /// Writes a call of a thread of a process, with its entry and return on `CLOCK_MONOTONIC` and the `callchainId` of
+    /// its call stack, and returns its row. Its number is [`Tables::correlation`](super::Tables::correlation).
+    pub(super) fn call(
+        &mut self,
+        function: &Function,
+        result: i32,
+        (pid, tid): (u32, u32),
+        (start_ns, end_ns): (u64, u64),
+        chain: Option<i64>,
+        allocates: bool,
+    ) -> Result<i64> {
         self.tables.correlation += 1;
         let number = self.tables.correlation;
-        let name = self.tables.string(call.function.symbol)?;
-        let is_runtime = call.function.layer == Layer::Runtime;
+        let name = self.tables.string(function.symbol)?;
+        let is_runtime = function.layer == Layer::Runtime;
         let class = match is_runtime {
             true => class::RUNTIME,
             false => class::DRIVER,
         };
-        let ((pid, tid), (start_ns, end_ns)) = (call.thread, call.times);
         let thread = self.tables.thread(pid, tid)?;
         let (start, end) = (self.tables.time(start_ns), self.tables.time(end_ns));
         // As in nsys exports, that of an allocation by the runtime is in a second row: scripts for
         // exports expect it there.
-        let apart = call.chain.filter(|_| is_runtime && allocates);
-        let own = call.chain.filter(|_| apart.is_none());
+        let apart = chain.filter(|_| is_runtime && allocates);
+        let own = chain.filter(|_| apart.is_none());
         let connection = self.tables.connection;
         let mut insert = |class: i64, chain: Option<i64>| {
-            let row = params![start, end, class, thread, number, name, call.result, chain];
+            let row = params![start, end, class, thread, number, name, result, chain];
             self.tables.insert(CALLS, row)
         };
         insert(class, own)?;
@@ -90,9 +82,9 @@ impl Rows<'_> {
                 number,
                 function: name,
                 class,
-                chain: call.chain,
+                chain,
             };
-            activities.calls.probed.add(call.thread, start_ns, probed);
+            activities.calls.probed.add((pid, tid), start_ns, probed);
         }
         Ok(row)
     }
