@@ -138,16 +138,11 @@ impl<'a> Resolver<'a> {
 
 /// The value of this id, which `read` gives if it is not cached.
 fn cached<T: Clone>(cache: &RefCell<HashMap<i64, T>>, id: i64, read: impl FnOnce() -> T) -> T {
-    if let Some(known) = cache.borrow().get(&id) {
-        return known.clone();
-    }
-    let found = read();
     let mut cache = cache.borrow_mut();
-    if cache.len() >= MAX_CACHED {
+    if cache.len() >= MAX_CACHED && !cache.contains_key(&id) {
         cache.clear();
     }
-    cache.insert(id, found.clone());
-    found
+    cache.entry(id).or_insert_with(read).clone()
 }
 
 /// Language of a frame; older recordings mark Python only by its file names.
