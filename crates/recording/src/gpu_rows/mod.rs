@@ -290,51 +290,40 @@ fn record(
     };
     let device = integer(row, 3).map_or(0, |device| u32::try_from(device).unwrap_or(u32::MAX));
     let (context, stream) = (id(4), id(5));
+    // With what all records of work have.
+    macro_rules! work {
+        ($record:ident { $($own:tt)* }) => {
+            ActivityRecord::$record(wire::$record {
+                start_ns,
+                end_ns,
+                device,
+                context,
+                stream,
+                $($own)*
+                ..wire::$record::default()
+            })
+        };
+    }
     match table {
-        0 => ActivityRecord::Kernel(wire::Kernel {
-            start_ns,
-            end_ns,
-            device,
-            context,
-            stream,
+        0 => work!(Kernel {
             grid: [1, 2, 3].map(small),
             block: [4, 5, 6].map(small),
             registers_per_thread: u16::try_from(own(7)).unwrap_or(u16::MAX),
             static_shared_memory: small(8),
             dynamic_shared_memory: small(9),
-            ..wire::Kernel::default()
         }),
-        1 => ActivityRecord::Memcpy(wire::Memcpy {
-            start_ns,
-            end_ns,
-            device,
-            context,
-            stream,
+        1 => work!(Memcpy {
             size_bytes: own(0),
             copy_kind: u8::try_from(own(1)).unwrap_or(0),
             source_kind: memory_kind(2),
             destination_kind: memory_kind(3),
             flags: is_async(integer(row, OWN + 4)).map_or(MODE_NOT_TOLD, u8::from),
-            ..wire::Memcpy::default()
         }),
-        2 => ActivityRecord::Memset(wire::Memset {
-            start_ns,
-            end_ns,
-            device,
-            context,
-            stream,
+        2 => work!(Memset {
             size_bytes: own(0),
             memory_kind: memory_kind(1).into(),
-            ..wire::Memset::default()
         }),
-        _ => ActivityRecord::GraphTrace(wire::GraphTrace {
-            start_ns,
-            end_ns,
-            device,
-            context,
-            stream,
-            ..wire::GraphTrace::default()
-        }),
+        _ => work!(GraphTrace {}),
     }
 }
 
