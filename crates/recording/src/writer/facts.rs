@@ -26,8 +26,6 @@ pub struct Facts {
     pub command: Vec<String>,
     /// Command line of gpuprobe.
     pub command_line: Vec<String>,
-    /// Further keys and values.
-    pub notes: Vec<(&'static str, String)>,
 }
 
 impl Facts {
@@ -39,7 +37,6 @@ impl Facts {
             kinds: KindSet::default(),
             command: Vec::new(),
             command_line: Vec::new(),
-            notes: Vec::new(),
         }
     }
 
@@ -128,7 +125,7 @@ impl Facts {
             ("began", wall.to_rfc3339_opts(SecondsFormat::Nanos, false)),
         ];
         let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
-        for (key, value) in notes.iter().chain(&self.notes) {
+        for (key, value) in &notes {
             tables.execute(sql, [*key, value.as_str()])?;
         }
         write_system(tables, driver)

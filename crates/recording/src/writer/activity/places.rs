@@ -68,13 +68,8 @@ impl Places {
             parent.is_some()
         ];
         let table = "TARGET_INFO_CUDA_CONTEXT_INFO";
-        replace(
-            tables,
-            table,
-            "processId = ? AND contextId = ?",
-            &[pid, id],
-            row,
-        )
+        let key = "processId = ? AND contextId = ?";
+        replace(tables, table, key, &[pid, id], row)
     }
 
     pub(super) fn stream(
