@@ -152,7 +152,7 @@ impl Doctor {
     fn check_attach_kinds(&mut self) -> bool {
         let mut best = None;
         // Without the right to load them, each kind would say the same.
-        let may_load = privileges::BPF.iter().all(|&right| privileges::has(right));
+        let may_load = privileges::missing(privileges::BPF).next().is_none();
         for kind in AttachKind::ALL.into_iter().filter(|_| may_load) {
             let settings = LoadSettings {
                 kind: Some(kind),
@@ -321,11 +321,8 @@ const FIRST_INSTRUCTIONS: [(FirstInstruction, &str); 3] = [
 
 /// The reason why attaching fails, with what to do about it, as in the lines before.
 fn why_no_attaching() -> String {
-    let lacks: Vec<_> = privileges::BPF
-        .iter()
-        .filter(|needed| !privileges::has(**needed))
-        .map(ToString::to_string)
-        .collect();
+    let lacks = privileges::missing(privileges::BPF);
+    let lacks: Vec<_> = lacks.map(ToString::to_string).collect();
     if !lacks.is_empty() {
         format!("no {}; run as root (sudo)", lacks.join(" and "))
     } else {

@@ -264,11 +264,7 @@ pub fn known_cause() -> Option<&'static str> {
     let admin = privileges::has(Capability::CAP_SYS_ADMIN);
     if !has_btf() {
         Some(NO_BTF)
-    } else if !admin
-        && !privileges::BPF
-            .iter()
-            .all(|&needed| privileges::has(needed))
-    {
+    } else if !admin && privileges::missing(privileges::BPF).next().is_some() {
         Some("CAP_BPF and CAP_PERFMON are needed; run gpuprobe as root (sudo)")
     } else if !has_ring_buffers() && is_filtered() {
         Some(

@@ -45,6 +45,11 @@ pub fn has(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
 }
 
+/// Those of `wanted` that this thread does not have.
+pub fn missing(wanted: &[Capability]) -> impl Iterator<Item = &Capability> {
+    wanted.iter().filter(|capability| !has(**capability))
+}
+
 /// Adds the required capability to an error that is a refusal to read another user's process.
 pub fn name_missing(error: Error) -> Error {
     let mut causes = error
