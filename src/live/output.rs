@@ -1,6 +1,6 @@
 //! Destination of the reports.
 
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -64,11 +64,7 @@ impl Output {
             }
             (None, _) => Box::new(io::sink()),
         };
-        let is_terminal = match stream {
-            Some(StandardStream::Stdout) => io::stdout().is_terminal(),
-            Some(StandardStream::Stderr) => io::stderr().is_terminal(),
-            None => false,
-        };
+        let (is_terminal, _) = stream.map(StandardStream::look).unwrap_or_default();
         // On a terminal to which nothing else is written.
         let redraws = stream == Some(StandardStream::Stdout)
             && !is_command

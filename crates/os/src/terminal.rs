@@ -17,7 +17,7 @@ pub enum StandardStream {
 
 impl StandardStream {
     /// Whether it is a terminal, and its size.
-    fn look(self) -> (bool, Option<(usize, usize)>) {
+    pub fn look(self) -> (bool, Option<(usize, usize)>) {
         match self {
             Self::Stdout => (io::stdout().is_terminal(), size(io::stdout())),
             Self::Stderr => (io::stderr().is_terminal(), size(io::stderr())),
