@@ -38,49 +38,33 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 pub enum OnOom {
     /// A snapshot of PyTorch's memory.
     Snapshot,
-    /// This command.
-    Run(HookCommand),
+    /// This command: words in which `{pid}` and `{file}` are replaced. No shell is involved.
+    Run(Vec<String>),
 }
 
 impl OnOom {
-    /// The word `snapshot`, or a command.
-    ///
-    /// # Errors
-    /// Returns an error if it is no command.
-    pub fn parse(text: &str) -> Result<Self> {
-        match text {
-            "snapshot" => Ok(Self::Snapshot),
-            command => HookCommand::parse(command).map(Self::Run),
-        }
-    }
-}
-
-/// The `--on-oom` command: words in which `{pid}` and `{file}` are replaced. No shell is involved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookCommand {
-    words: Vec<String>,
-}
-
-impl HookCommand {
-    /// Splits `text` at blanks outside of quotes, as a shell does.
+    /// The word `snapshot`, or a command, which is split at blanks outside of quotes, as a shell does.
     ///
     /// # Errors
     /// Returns an error if there is no word, or a quote is not closed.
     pub fn parse(text: &str) -> Result<Self> {
+        if text == "snapshot" {
+            return Ok(Self::Snapshot);
+        }
         let words = shlex::split(text).context("a quote is not closed")?;
         if words.is_empty() {
             bail!("no command is given");
         }
-        Ok(Self { words })
+        Ok(Self::Run(words))
     }
+}
 
-    /// The words for an incident of process `pid`, described in `file`.
-    fn words(&self, pid: u32, file: &Path) -> Vec<String> {
-        let (pid, file) = (pid.to_string(), file.to_string_lossy());
-        // The path comes last: placeholders in it are not replaced.
-        let replaced = |word: &String| word.replace("{pid}", &pid).replace("{file}", &file);
-        self.words.iter().map(replaced).collect()
-    }
+/// The words of a command for an incident of process `pid`, described in `file`.
+fn replaced(words: &[String], pid: u32, file: &Path) -> Vec<String> {
+    let (pid, file) = (pid.to_string(), file.to_string_lossy());
+    // The path comes last: placeholders in it are not replaced.
+    let replaced = |word: &String| word.replace("{pid}", &pid).replace("{file}", &file);
+    words.iter().map(replaced).collect()
 }
 
 /// An incident for which the hook is to run: its number, its process, and a description.
@@ -100,7 +84,7 @@ impl Hooks {
     ///
     /// # Errors
     /// Returns an error if the user who called sudo cannot be looked up, or no thread can be started.
-    pub(super) fn start(command: HookCommand, as_root: bool) -> Result<Self> {
+    pub(super) fn start(command: Vec<String>, as_root: bool) -> Result<Self> {
         let (jobs, queue) = sync_channel(MAX_WAITING);
         let ends = Arc::default();
         let runner = Runner {
@@ -146,7 +130,7 @@ impl Drop for Hooks {
 
 /// State of the hook thread.
 struct Runner {
-    command: HookCommand,
+    command: Vec<String>,
     restored: Restored,
     ends: Arc<OnceLock<Instant>>,
 }
@@ -173,7 +157,7 @@ impl Runner {
 
     fn run_one(&self, pid: u32, json: &str) -> Result<()> {
         let file = incident_file(json).context("cannot write the incident file")?;
-        let words = self.command.words(pid, file.path());
+        let words = replaced(&self.command, pid, file.path());
         let (program, arguments) = words.split_first().context("no command")?;
         // Reports may go to standard output.
         let stderr = io::stderr().as_fd().try_clone_to_owned()?;
@@ -224,8 +208,10 @@ mod tests {
     use super::*;
 
     fn words(command: &str, file: &str) -> Vec<String> {
-        let command = HookCommand::parse(command).unwrap();
-        command.words(574, Path::new(file))
+        let OnOom::Run(words) = OnOom::parse(command).unwrap() else {
+            return Vec::new();
+        };
+        replaced(&words, 574, Path::new(file))
     }
 
     #[test]
@@ -247,8 +233,8 @@ mod tests {
 
     #[test]
     fn an_empty_or_unclosed_command_is_rejected() {
-        assert!(HookCommand::parse("").is_err());
-        assert!(HookCommand::parse("  ").is_err());
-        assert!(HookCommand::parse("echo 'x").is_err());
+        assert!(OnOom::parse("").is_err());
+        assert!(OnOom::parse("  ").is_err());
+        assert!(OnOom::parse("echo 'x").is_err());
     }
 }
