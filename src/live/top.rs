@@ -51,8 +51,7 @@ impl TopSession {
     /// # Errors
     /// Returns an error if there is no terminal, or threads cannot be started.
     pub(super) fn start(config: &ScreenConfig) -> Result<Self> {
-        let drop_all = || gpuprobe_os::privileges::keep_only_here(&[]);
-        let screen = TopScreen::start(*config, drop_all).context("cannot show gpuprobe top")?;
+        let screen = TopScreen::start(*config).context("cannot show gpuprobe top")?;
         let feed = screen.feed.clone();
         let recording_job = RecordingJob::start()?;
         let diversion = gpuprobe_os::divert(move |line| {

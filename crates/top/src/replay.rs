@@ -44,7 +44,7 @@ pub fn replay(config: &TopReplayConfig) -> Result<()> {
     });
     let mut top_replay = TopReplay {
         output: output.transpose()?,
-        screen: TopScreen::start(config.screen, || {})?,
+        screen: TopScreen::start(config.screen)?,
         config,
         speed: config.speed,
         detail: None,

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use gpuprobe_os::privileges::keep_only_here;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
@@ -28,11 +29,11 @@ pub struct TopScreen {
 }
 
 impl TopScreen {
-    /// Takes the terminal over. `prepare` is run on the thread of the screen first.
+    /// Takes the terminal over.
     ///
     /// # Errors
     /// Returns an error if there is no terminal, or it cannot be set up.
-    pub fn start(config: ScreenConfig, prepare: impl FnOnce() + Send + 'static) -> Result<Self> {
+    pub fn start(config: ScreenConfig) -> Result<Self> {
         let (sender, requests) = mpsc::channel();
         let feed = Feed::default();
         let screen = Self {
@@ -41,7 +42,7 @@ impl TopScreen {
         };
         open()?;
         let run = move || {
-            prepare();
+            keep_only_here(&[]);
             let (typed, asked) = (feed.clone(), sender.clone());
             let reader = thread::Builder::new().name("gpuprobe-keys".to_owned());
             let read = reader.spawn(move || read_events(&typed, &asked));

@@ -20,13 +20,9 @@ type Tab = fn(&Report, &ProcessReport) -> Table;
 pub(crate) const TABS: [(&str, Tab); 7] = [
     ("sites", |_, process| sites(process, false)),
     ("tensors", |_, process| sites(process, true)),
-    ("kernels", |report, process| {
-        kernels(report, process.who.pid)
-    }),
-    ("copies", |report, process| copies(report, process.who.pid)),
-    ("copied at", |report, process| {
-        copy_sites(report, process.who.pid)
-    }),
+    ("kernels", kernels),
+    ("copies", copies),
+    ("copied at", copy_sites),
     ("threads", |_, process| threads(process)),
     ("pools", |_, process| pools(process)),
 ];
@@ -139,7 +135,8 @@ fn site_row(pid: u32, device: Option<u16>, site: &SiteReport) -> Row {
     }
 }
 
-fn kernels(report: &Report, pid: u32) -> Table {
+fn kernels(report: &Report, process: &ProcessReport) -> Table {
+    let pid = process.who.pid;
     let trace = report.cudatrace.as_ref();
     let mut launchers = trace.into_iter().flat_map(|trace| &trace.processes);
     let launcher = launchers.find(|launcher| launcher.who.pid == pid);
@@ -176,10 +173,10 @@ fn kernels(report: &Report, pid: u32) -> Table {
 }
 
 /// By direction and mode.
-fn copies(report: &Report, pid: u32) -> Table {
+fn copies(report: &Report, process: &ProcessReport) -> Table {
     let copies = report.bandwidth_util.iter();
     let directions = copies.flat_map(|copies| &copies.directions);
-    let directions = directions.filter(|copies| copies.who.pid == pid);
+    let directions = directions.filter(|copies| copies.who.pid == process.who.pid);
     let rows = directions.zip(0..).map(|(copies, id)| {
         let cells = vec![
             Cell::name(copies.direction),
@@ -203,7 +200,8 @@ fn copies(report: &Report, pid: u32) -> Table {
 }
 
 /// By call site, direction and host memory.
-fn copy_sites(report: &Report, pid: u32) -> Table {
+fn copy_sites(report: &Report, process: &ProcessReport) -> Table {
+    let pid = process.who.pid;
     let copies = report.bandwidth_util.iter();
     let sites = copies.flat_map(|copies| &copies.sites);
     let rows = sites.filter(|site| site.pid == pid).map(|site| {
