@@ -5,30 +5,20 @@
 
 use std::fmt;
 
-/// Kinds of attachment, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum AttachKind {
-    /// One program for entry and return (`uprobe.session`, Linux 6.13).
-    Session,
-    /// Two programs, each attached to a whole library by one system call (`uprobe.multi`, Linux 6.6).
-    Multi,
-    /// A perf event for each function and direction, with attach cookies (Linux 5.15).
-    Perf,
+gpuprobe_cuda::named! {
+    /// Kinds of attachment, best first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+    pub enum AttachKind {
+        /// One program for entry and return (`uprobe.session`, Linux 6.13).
+        Session = "uprobe.session",
+        /// Two programs, each attached to a whole library by one system call (`uprobe.multi`, Linux 6.6).
+        Multi = "uprobe.multi",
+        /// A perf event for each function and direction, with attach cookies (Linux 5.15).
+        Perf = "perf-event uprobes",
+    }
 }
 
 impl AttachKind {
-    /// All kinds, best first.
-    pub const ALL: [Self; 3] = [Self::Session, Self::Multi, Self::Perf];
-
-    /// The name of the kind in messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Session => "uprobe.session",
-            Self::Multi => "uprobe.multi",
-            Self::Perf => "perf-event uprobes",
-        }
-    }
-
     /// Whether each function and direction is attached separately.
     pub const fn is_one_by_one(self) -> bool {
         matches!(self, Self::Perf)

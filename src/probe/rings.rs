@@ -543,8 +543,5 @@ fn without_padding(bytes: &[u8]) -> &[u8] {
     let Ok((stack, rest)) = RawStack::read_from_prefix(bytes) else {
         return bytes;
     };
-    let copied = usize::try_from(stack.copied).unwrap_or(usize::MAX);
-    bytes
-        .get(..size_of::<RawStack>().saturating_add(copied.min(rest.len())))
-        .unwrap_or(bytes)
+    &bytes[..size_of::<RawStack>() + rest.len().min(stack.copied as usize)]
 }
