@@ -1,12 +1,10 @@
 //! Information on the running kernel.
 
-use std::sync::LazyLock;
+use nix::sys::utsname::uname;
 
 /// Kernel release, as `uname -r` prints it; empty if unknown.
-pub fn release() -> &'static str {
-    static RELEASE: LazyLock<String> = LazyLock::new(|| {
-        let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        text.trim().to_owned()
-    });
-    &RELEASE
+pub fn release() -> String {
+    uname().map_or(String::new(), |it| {
+        it.release().to_string_lossy().into_owned()
+    })
 }

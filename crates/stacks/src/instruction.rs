@@ -42,7 +42,7 @@ fn release_of(text: &str) -> Release {
 
 /// Where a function that begins with `code` is probed, in bytes from there, and the instruction there.
 pub(crate) fn entry(code: &[u8]) -> (u64, FirstInstruction) {
-    static RUNNING: LazyLock<Release> = LazyLock::new(|| release_of(kernel::release()));
+    static RUNNING: LazyLock<Release> = LazyLock::new(|| release_of(&kernel::release()));
     match cfg!(target_arch = "x86_64") {
         true => entry_x86_64(code, *RUNNING),
         // Not measured, so nothing is reported.

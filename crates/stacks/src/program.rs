@@ -36,7 +36,7 @@ use gpuprobe_os::privileges::{AS_OTHERS, Capability, LOOK, User};
 use gpuprobe_os::regular::{
     open_own_in_root, open_regular, open_regular_beneath, open_regular_in_root,
 };
-use gpuprobe_os::{kernel, mounts, privileges, proc};
+use gpuprobe_os::{mounts, privileges, proc};
 
 /// How long a file is kept of which nobody asks anything.
 const UNUSED_FOR: Duration = Duration::from_secs(30);
@@ -64,8 +64,6 @@ pub fn serve_if_asked() -> Option<ExitCode> {
 fn be(role: Role) -> anyhow::Result<()> {
     let quick = io::stdin().as_fd().try_clone_to_owned()?;
     let slow = io::stdout().as_fd().try_clone_to_owned()?;
-    // How probes are executed depends on it, and a parser cannot read it later.
-    kernel::release();
     let quick = Channel(quick.into());
     match role {
         Role::Reader => {
