@@ -102,6 +102,18 @@ impl Modes {
         activity: false,
     };
 
+    /// Names of these modes.
+    pub fn names(self) -> Vec<&'static str> {
+        let all = [
+            (self.memleak, "memleak"),
+            (self.cudatrace, "cudatrace"),
+            (self.bandwidth_util, "bandwidth-util"),
+            (self.activity, "activity"),
+        ];
+        let these = all.into_iter().filter_map(|(on, name)| on.then_some(name));
+        these.collect()
+    }
+
     /// These modes, or where there is none, `default`.
     #[must_use]
     pub fn or(self, default: Self) -> Self {
@@ -251,18 +263,11 @@ impl Function {
 }
 
 /// The row of blocks from before the tracing, which no function has allocated since.
-pub const BEFORE: u16 = {
-    let mut row = 0;
-    while !matches!(FUNCTIONS[row].op, Op::SelfTest)
-        || matches!(FUNCTIONS[row].layer, Layer::Driver)
-    {
-        row += 1;
-    }
-    row as u16
-};
+pub const BEFORE: u16 = FUNCTIONS.len() as u16 - 2;
 
 /// The row of blocks from between the times at which the frameworks' hooks were probed.
 pub const BETWEEN: u16 = BEFORE + 1;
+const _: () = assert!(matches!(FUNCTIONS[BEFORE as usize].op, Op::SelfTest));
 
 /// Whether blocks of this row were found in memory, and not seen to be allocated.
 pub const fn is_found(row: u16) -> bool {

@@ -158,14 +158,7 @@ impl TraceArgs {
             self.check_said(io::stdout().is_terminal());
         }
         let modes = modes.or(Modes::MEMORY);
-        let several = [
-            modes.memleak,
-            modes.cudatrace,
-            modes.bandwidth_util,
-            modes.activity,
-        ];
-        if self.format == ReportFormat::Csv && several.into_iter().filter(|&mode| mode).count() > 1
-        {
+        if self.format == ReportFormat::Csv && modes.names().len() > 1 {
             wrong(
                 ErrorKind::ArgumentConflict,
                 "csv holds one table: give one of --memleak, --cudatrace, --bandwidth-util and \

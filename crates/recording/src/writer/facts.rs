@@ -89,16 +89,6 @@ impl Facts {
 
     /// Writes the metadata that only gpuprobe has.
     fn write_notes(&self, tables: &mut Tables<'_>) -> Result<()> {
-        let modes = [
-            (self.modes.memleak, "memleak"),
-            (self.modes.cudatrace, "cudatrace"),
-            (self.modes.bandwidth_util, "bandwidth-util"),
-            (self.modes.activity, "activity"),
-        ];
-        let modes = modes
-            .into_iter()
-            .filter_map(|(on, name)| on.then_some(name));
-        let modes: Vec<_> = modes.collect();
         let kinds = MemoryKind::ALL
             .into_iter()
             .filter(|kind| kind.is_traced() && self.kinds.contains(*kind));
@@ -114,11 +104,11 @@ impl Facts {
         let notes = [
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("command_line", self.command_line.join(" ")),
-            ("modes", modes.join(" ")),
+            ("modes", self.modes.names().join(" ")),
             ("kinds", kinds.join(" ")),
             ("memory_events", memory_events.to_owned()),
             ("log", log::VERSION.to_owned()),
-            ("kernel", kernel::release().to_owned()),
+            ("kernel", kernel::release()),
             ("driver", driver.unwrap_or("unknown").to_owned()),
             ("monotonic_ns", self.clock.monotonic_ns().to_string()),
             ("boottime_ns", gpuprobe_model::clock::boot_ns().to_string()),
@@ -169,12 +159,10 @@ fn write_enumerations(tables: &Tables<'_>) -> Result<()> {
 fn write_enumeration(
     tables: &Tables<'_>,
     table: &str,
-    values: impl Iterator<Item = (i64, String, &'static str)>,
+    mut values: impl Iterator<Item = (i64, String, &'static str)>,
 ) -> Result<()> {
     let columns = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT";
     tables.execute(&format!("CREATE TABLE {table} ({columns})"), [])?;
     let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");
-    values
-        .into_iter()
-        .try_for_each(|value| tables.execute(&sql, value))
+    values.try_for_each(|value| tables.execute(&sql, value))
 }
