@@ -216,13 +216,9 @@ impl Probe {
         let can = self.filters_processes.load(Ordering::Relaxed)
             || *pids == [std::process::id().cast_signed()];
         // Each has its own links, which are attached and detached one after the other for perf events.
-        let most = if self.kind.is_one_by_one() {
-            1
-        } else {
-            MOST_PIDS
-        };
         match pids.len() {
-            1.. if can && pids.len() <= most => pids.to_vec(),
+            1 if can => pids.to_vec(),
+            2..=MOST_PIDS if can && !self.kind.is_one_by_one() => pids.to_vec(),
             _ => vec![ALL],
         }
     }

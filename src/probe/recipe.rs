@@ -55,23 +55,17 @@ pub(super) fn recipe(function: &Function) -> types::gp_recipe {
 /// The attach cookie of a function.
 pub(super) fn cookie(row: usize) -> u64 {
     let function = &FUNCTIONS[row];
-    [
+    let has_device = function.device.is_there();
+    let is_block = function.op == Op::Tensor && !has_device && !function.stream.is_there();
+    let request = flags::BLOCK | flags::REQUEST;
+    let flags = [
         (function.address.index == 1, flags::SECOND),
         (function.op == Op::OutOfMemory, flags::OUT_OF_MEMORY),
-        (function.device.is_there(), flags::WITH_DEVICE),
-        (
-            function.op == Op::Tensor && !function.device.is_there() && !function.stream.is_there(),
-            flags::BLOCK,
-        ),
-        (
-            function.op == Op::BlockRequest,
-            flags::BLOCK | flags::REQUEST,
-        ),
+        (has_device, flags::WITH_DEVICE),
+        (is_block, flags::BLOCK),
+        (function.op == Op::BlockRequest, request),
         (function.address == EntryValue::RESULT, flags::RESULT),
-    ]
-    .into_iter()
-    .fold(
-        row as u64,
-        |all, (has, flag)| if has { all | flag } else { all },
-    )
+    ];
+    let flags = flags.into_iter().filter(|(has, _)| *has);
+    flags.fold(row as u64, |all, (_, flag)| all | flag)
 }
