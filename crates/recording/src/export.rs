@@ -81,14 +81,10 @@ impl Source for ExportReader<'_> {
                 })))
             }
         })?;
-        let mut counts = Counts {
-            calls: Vec::new(),
-            malformed,
-        };
-        for (function, called) in calls {
-            counts.calls.push((events.function(function)?, called));
-        }
-        Ok(counts)
+        let calls = calls.into_iter();
+        let calls = calls.map(|(function, called)| Ok((events.function(function)?, called)));
+        let calls = calls.collect::<Result<_>>()?;
+        Ok(Counts { calls, malformed })
     }
 }
 

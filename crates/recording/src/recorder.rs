@@ -101,12 +101,9 @@ impl Recorder {
         let batch = std::mem::replace(&mut self.batch, next);
         let (records, bytes) = (batch.records, batch.bytes());
         let queued = self.shared.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let fits = queued <= MAX_QUEUED || is_end;
-        let sent = fits
-            && self
-                .sender
-                .as_ref()
-                .is_some_and(|sender| sender.send(batch).is_ok());
+        let sender = self.sender.as_ref();
+        let sender = sender.filter(|_| queued <= MAX_QUEUED || is_end);
+        let sent = sender.is_some_and(|sender| sender.send(batch).is_ok());
         if !sent {
             self.shared.queued.fetch_sub(bytes, Ordering::Relaxed);
             if self.dropped == 0 && !self.shared.has_stopped() {

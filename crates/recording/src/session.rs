@@ -152,6 +152,11 @@ impl Session {
         Some(time.with_timezone(&zone))
     }
 
+    /// The value of a key of `GPUPROBE_META`; empty if there is none.
+    pub(crate) fn note(&self, key: &str) -> &str {
+        self.notes.get(key).map_or("", String::as_str)
+    }
+
     /// Major version of the schema, if known.
     pub fn schema_major(&self) -> Option<u32> {
         self.schema.as_ref()?.split('.').next()?.parse().ok()

@@ -38,7 +38,7 @@ impl<'a> LogReader<'a> {
             bail!("{shown} is no recording of gpuprobe; `gpuprobe report` reads it");
         }
         if !Self::is_known(session) {
-            let version = session.notes.get("version").map_or("", String::as_str);
+            let version = session.note("version");
             bail!(
                 "{shown} was recorded by gpuprobe {version}, whose records this version does not know; \
                  `gpuprobe report` reads it"
@@ -61,10 +61,6 @@ impl<'a> LogReader<'a> {
     pub fn is_unknown(session: &Session) -> bool {
         let has = |key| session.notes.contains_key(key);
         (has("log") || has("record_layout")) && !Self::is_known(session)
-    }
-
-    fn note(&self, key: &str) -> &str {
-        self.session.notes.get(key).map_or("", String::as_str)
     }
 
     /// Whether `session` is of a recording with a log of memory that this version can replay.
@@ -92,8 +88,8 @@ impl<'a> LogReader<'a> {
 
     /// The clock of its events.
     pub fn wall_clock(&self) -> WallClock {
-        let wall = DateTime::parse_from_rfc3339(self.note("began"));
-        match (wall, self.note("monotonic_ns").parse()) {
+        let wall = DateTime::parse_from_rfc3339(self.session.note("began"));
+        match (wall, self.session.note("monotonic_ns").parse()) {
             (Ok(wall), Ok(monotonic_ns)) => WallClock::at(wall, monotonic_ns),
             _ => WallClock::now(),
         }
@@ -106,7 +102,7 @@ impl Source for LogReader<'_> {
     }
 
     fn kinds(&self) -> KindSet {
-        let kinds = self.note("kinds");
+        let kinds = self.session.note("kinds");
         let named = |kind: &MemoryKind| kinds.split(' ').any(|word| word == kind.name());
         let is_meant = |kind: &MemoryKind| !kind.is_traced() || named(kind);
         MemoryKind::ALL.into_iter().filter(is_meant).collect()
@@ -148,7 +144,7 @@ impl Source for LogReader<'_> {
 
 /// Modes of the recorded run.
 fn modes(session: &Session) -> Modes {
-    let modes = session.notes.get("modes").map_or("", String::as_str);
+    let modes = session.note("modes");
     let has = |name| modes.split(' ').any(|word| word == name);
     Modes {
         memleak: has("memleak"),

@@ -105,13 +105,11 @@ impl RecordingFile {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(folder.join(name), flags);
         let connection = connection.with_context(why)?;
-        let prepared = connection
-            .pragma_update(None, "synchronous", "FULL")
-            .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES))
-            .and_then(|()| connection.pragma_update(None, "journal_size_limit", RESERVE))
-            .and_then(|()| connection.pragma_update(None, "temp_store", "MEMORY"))
-            .and_then(|()| connection.query_row("PRAGMA schema_version", [], |_| Ok(())));
-        prepared.with_context(why)?;
+        let pragmas = format!(
+            "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = {LOG_PAGES}; \
+             PRAGMA journal_size_limit = {RESERVE}; PRAGMA temp_store = MEMORY; PRAGMA schema_version"
+        );
+        connection.execute_batch(&pragmas).with_context(why)?;
         // SQLite has read the file and opened the log by now, and does not need a journal.
         let _ = fs::remove_file(beside(path, JOURNAL));
         let reserve = reserve(&folder);

@@ -280,25 +280,23 @@ impl<'c> Rows<'c> {
 
     fn copy(&mut self, copy: &Copy, changes: &[Change]) -> Result<()> {
         let thread = (copy.pid, copy.tid);
-        if copy.begins_call() {
+        let (number, end_ns) = if copy.begins_call() {
             let times = (copy.start_ns, copy.end_ns);
             let chain = self.chains.id(copy.pid, copy.stack);
             self.call(copy.function, copy.result, thread, times, chain, false)?;
+            let number = self.tables.correlation;
             if copy.function.op == Op::CopyBatch {
-                self.batches.insert(thread, self.tables.correlation);
+                self.batches.insert(thread, number);
             }
-        }
+            (number, copy.end_ns)
+        } else {
+            let batch = self.batches.get(&thread);
+            (batch.copied().unwrap_or(0), copy.start_ns)
+        };
         let understood = changes.iter().find_map(|change| match change {
             Change::Copied(direction, mode) => Some((direction.name(), mode.name())),
             _ => None,
         });
-        let (number, end_ns) = match copy.begins_call() {
-            true => (self.tables.correlation, copy.end_ns),
-            false => (
-                self.batches.get(&thread).copied().unwrap_or(0),
-                copy.start_ns,
-            ),
-        };
         let row = params![
             number,
             self.tables.time(copy.start_ns),
@@ -341,12 +339,10 @@ impl<'c> Rows<'c> {
 
     /// Final keys and values of `GPUPROBE_META`.
     pub(super) fn remarks(&self) -> Vec<(&'static str, String)> {
+        let (calls, unknown) = (self.calls().to_string(), self.unknown_devices.to_string());
         let mut remarks = vec![
-            ("calls", self.calls().to_string()),
-            (
-                "allocations_on_unknown_devices",
-                self.unknown_devices.to_string(),
-            ),
+            ("calls", calls),
+            ("allocations_on_unknown_devices", unknown),
         ];
         if let Some(activities) = &self.activities {
             remarks.push(("gpu_work_without_times", activities.untimed().to_string()));
