@@ -51,7 +51,7 @@ async fn answered(request: &[u8], document: &[u8]) -> io::Result<Tried> {
     let (sender, requests) = channel(1);
     let tracing = tokio::spawn(trace(requests, document.to_vec()));
     let config = ServeConfig {
-        listen: Listen::default(),
+        listen: Listen::Ip(([127, 0, 0, 1], 9477).into()),
         tls: None,
         token: None,
         snapshots: true,

@@ -27,7 +27,7 @@ pub(in crate::cli) struct ServeArgs {
     ///
     /// An address that other hosts can reach needs --tls-cert and --tls-key, and --token-file or
     /// --client-ca.
-    #[arg(long, value_name = "WHERE", default_value_t = Listen::default())]
+    #[arg(long, value_name = "WHERE", default_value = "127.0.0.1:9477")]
     listen: Listen,
 
     /// Serve TLS with this chain of certificates, PEM.
