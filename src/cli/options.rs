@@ -124,13 +124,8 @@ struct TypedOptions<'a> {
 
 impl<'a> TypedOptions<'a> {
     fn of(matches: &'a ArgMatches) -> Self {
-        match matches.subcommand() {
-            Some((command, matches)) => Self { command, matches },
-            None => Self {
-                command: TRACE,
-                matches,
-            },
-        }
+        let (command, matches) = matches.subcommand().unwrap_or((TRACE, matches));
+        Self { command, matches }
     }
 
     /// Whether an option was typed; false if there is none of that name.

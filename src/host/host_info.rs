@@ -121,12 +121,10 @@ fn find(ranges: &[MappedRange], address: u64) -> Option<&MappedRange> {
 fn range(map: Mapping<'_>) -> MappedRange {
     let path = map.path().map(|path| path.as_os_str().as_encoded_bytes());
     let of_driver = path.is_some_and(|path| path.starts_with(b"/dev/nvidia"));
-    let place = if !map.is_readable && !map.is_writable {
-        Some(AddressKind::Device(None))
-    } else if of_driver {
-        None
-    } else {
-        Some(AddressKind::Host)
+    let place = match (map.is_readable || map.is_writable, of_driver) {
+        (false, _) => Some(AddressKind::Device(None)),
+        (true, true) => None,
+        (true, false) => Some(AddressKind::Host),
     };
     MappedRange {
         start: map.start,

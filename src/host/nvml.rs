@@ -65,13 +65,11 @@ impl Nvml {
     pub fn processes(&self) -> HashMap<u32, Vec<(u32, u64)>> {
         let mut all: HashMap<u32, Vec<_>> = HashMap::new();
         for gpu in &self.gpus {
-            match self.processes_of(gpu.index) {
-                Ok(processes) => {
-                    for (pid, bytes) in processes {
-                        all.entry(pid).or_default().push((gpu.index, bytes));
-                    }
-                }
-                Err(error) => tracing::debug!("NVML, GPU {}: {error}", gpu.index),
+            let used = self.processes_of(gpu.index);
+            let used =
+                used.inspect_err(|error| tracing::debug!("NVML, GPU {}: {error}", gpu.index));
+            for (pid, bytes) in used.into_iter().flatten() {
+                all.entry(pid).or_default().push((gpu.index, bytes));
             }
         }
         all

@@ -157,17 +157,16 @@ impl ProbedFiles {
     pub(super) fn warn(&mut self, what: &Error) {
         let what = format!("{what:#}");
         if self.warnings.len() > MAX_WARNINGS || self.warnings.contains(&what) {
-            tracing::debug!("{what}");
-        } else if self.warnings.len() == MAX_WARNINGS {
-            tracing::warn!(
+            return tracing::debug!("{what}");
+        }
+        match self.warnings.len() == MAX_WARNINGS {
+            true => tracing::warn!(
                 "suppressing further warnings of this kind after {MAX_WARNINGS} files; \
                  GPUPROBE_LOG=debug shows all"
-            );
-            self.warnings.insert(what);
-        } else {
-            tracing::warn!("{what}");
-            self.warnings.insert(what);
+            ),
+            false => tracing::warn!("{what}"),
         }
+        self.warnings.insert(what);
     }
 
     fn make_room(&mut self) {

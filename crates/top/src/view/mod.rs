@@ -260,9 +260,6 @@ impl TopView {
 }
 
 fn find(update: &Update, pid: u32) -> Option<&ProcessReport> {
-    let memleak = update.report.memleak.as_ref()?;
-    memleak
-        .processes
-        .iter()
-        .find(|process| process.who.pid == pid)
+    let mut processes = update.report.memleak.as_ref()?.processes.iter();
+    processes.find(|process| process.who.pid == pid)
 }
