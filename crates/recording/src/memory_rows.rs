@@ -1,11 +1,12 @@
 //! Memory events of a file in the order of their times, each with its API call.
 
 use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
 use hashbrown::HashMap;
-use rusqlite::{Row, Rows, Statement};
+use rusqlite::{Row, Statement};
 
 use crate::row::{integer, text};
 use crate::{Database, ids};
@@ -148,18 +149,22 @@ pub fn each(
     }
     let mut calls = database.select(CALLS, CALL_COLUMNS, order(database, CALLS)?)?;
     let pass = database.pass("memory events", &[MEMORY, CALLS]);
+    let calls = rows(database, calls.as_mut(), &pass, CallRow::of)?;
     let mut calls = CallRows {
-        rows: RowReader::new(database, calls.as_mut(), &pass, CallRow::of)?,
+        rows: calls.filter_map(Result::transpose).peekable(),
         is_ours: database.is_ours(),
-        next: None,
         open: Vec::new(),
         busy_until: HashMap::new(),
         counted,
         first_ns: None,
         counts: Counts::new(),
     };
-    let mut events = RowReader::new(database, memory.as_mut(), &pass, MemoryRow::of)?;
-    while let Some(event) = events.next()? {
+    let mut malformed = 0;
+    for event in rows(database, memory.as_mut(), &pass, MemoryRow::of)? {
+        let Some(event) = event? else {
+            malformed += 1;
+            continue;
+        };
         calls.first_ns.get_or_insert(event.start_ns);
         while let Some((process, time_ns)) = ends.pop_front_if(|end| end.1 < event.start_ns) {
             let _ = take(MemoryItem::End(process, time_ns))?;
@@ -177,7 +182,7 @@ pub fn each(
             calls.count(&call);
         }
     }
-    Ok((calls.counts, events.malformed))
+    Ok((calls.counts, malformed))
 }
 
 /// The clause by which the rows of `table` come in the order of their times: those of exports do, and sorting them again
@@ -195,47 +200,24 @@ fn order(database: &Database, table: &str) -> Result<&'static str> {
     })
 }
 
-/// Rows of a table.
-struct RowReader<'a, T> {
-    database: &'a Database,
-    rows: Option<Rows<'a>>,
-    pass: &'a Pass<'a>,
-    /// Reads a row; `None` if it is invalid.
+/// The rows of a table as `read` gives them: `None` for one that is invalid.
+fn rows<T>(
+    database: &Database,
+    statement: Option<&mut Statement<'_>>,
+    pass: &Pass<'_>,
     read: fn(&Row<'_>) -> Option<T>,
-    /// Number of invalid rows so far.
-    malformed: u64,
-}
-
-impl<'a, T> RowReader<'a, T> {
-    fn new(
-        database: &'a Database,
-        statement: Option<&'a mut Statement<'_>>,
-        pass: &'a Pass<'a>,
-        read: fn(&Row<'_>) -> Option<T>,
-    ) -> Result<Self> {
-        let rows = statement.map(|statement| statement.query([])).transpose();
-        Ok(Self {
-            database,
-            rows: rows.map_err(|error| database.explain(error))?,
-            pass,
-            read,
-            malformed: 0,
-        })
-    }
-
-    fn next(&mut self) -> Result<Option<T>> {
-        let Some(rows) = &mut self.rows else {
-            return Ok(None);
-        };
-        while let Some(row) = rows.next().map_err(|error| self.database.explain(error))? {
-            self.pass.step();
-            match (self.read)(row) {
-                Some(value) => return Ok(Some(value)),
-                None => self.malformed += 1,
-            }
-        }
-        Ok(None)
-    }
+) -> Result<impl Iterator<Item = Result<Option<T>>>> {
+    let read = move |row: &Row<'_>| {
+        pass.step();
+        Ok(read(row))
+    };
+    let explain = |error| database.explain(error);
+    let rows = statement.map(|statement| statement.query_map([], read));
+    let rows = rows.transpose().map_err(explain)?;
+    Ok(rows
+        .into_iter()
+        .flatten()
+        .map(move |row| row.map_err(explain)))
 }
 
 /// A row of the table of API calls.
@@ -291,11 +273,10 @@ impl CallRow {
 }
 
 /// API calls of a file in order, read in parallel with its memory events.
-struct CallRows<'a> {
-    rows: RowReader<'a, CallRow>,
+struct CallRows<I: Iterator> {
+    rows: Peekable<I>,
     /// Events without a correlation id have no call, unlike in exports.
     is_ours: bool,
-    next: Option<CallRow>,
     /// Calls that later events may belong to.
     open: Vec<CallRow>,
     /// End of the last runtime call, by thread.
@@ -306,7 +287,7 @@ struct CallRows<'a> {
     counts: Counts,
 }
 
-impl CallRows<'_> {
+impl<I: Iterator<Item = Result<CallRow>>> CallRows<I> {
     /// The API call of `event`: the best of those around it, with its correlation id, if it has one.
     fn origin(&mut self, event: &MemoryRow) -> Result<OriginatingCall> {
         self.open.retain(|call| call.end_ns >= event.start_ns);
@@ -330,9 +311,7 @@ impl CallRows<'_> {
     /// Adds `call` to the counts.
     fn count(&mut self, call: &CallRow) {
         match call.class {
-            class::RUNTIME => {
-                self.busy_until.insert(call.thread, call.end_ns);
-            }
+            class::RUNTIME => drop(self.busy_until.insert(call.thread, call.end_ns)),
             class::DRIVER => {
                 let runtime = self.busy_until.get(&call.thread);
                 if runtime.is_some_and(|&end_ns| call.start_ns < end_ns) {
@@ -353,12 +332,10 @@ impl CallRows<'_> {
         }
     }
 
-    /// Removes the next call if it is one that `is_wanted`.
+    /// Removes the next call if it is one that `is_wanted`, or cannot be read.
     fn next_if(&mut self, is_wanted: impl FnOnce(&CallRow) -> bool) -> Result<Option<CallRow>> {
-        if self.next.is_none() {
-            self.next = self.rows.next()?;
-        }
-        Ok(self.next.take_if(|call| is_wanted(call)))
+        let is_next = |call: &Result<CallRow>| call.as_ref().map_or(true, is_wanted);
+        self.rows.next_if(is_next).transpose()
     }
 }
 
