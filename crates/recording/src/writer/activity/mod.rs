@@ -18,7 +18,7 @@ use rusqlite::{Result, params};
 
 use super::facts::Facts;
 use super::tables::{Tables, signed};
-use crate::ids::cupti_correlation;
+use crate::ids::{cupti_correlation, global_pid};
 use calls::CuptiCalls;
 use gpuprobe_cuda::kinds;
 use gpuprobe_model::activity::{Activity, ActivityBatch, ActivityRecord};
@@ -142,7 +142,13 @@ impl ActivityWriter {
                 self.work.overhead(overhead, thread, tables)
             }
             ActivityRecord::ExternalCorrelation(external) => {
-                work::external(pid, external, number(external.correlation), tables)
+                // The number that another tool gave to a call.
+                let Some(number) = number(external.correlation) else {
+                    return Ok(());
+                };
+                let (kind, theirs) = (external.external_kind, signed(external.external_id));
+                let row = params![number, global_pid(pid), kind, theirs];
+                tables.insert("GPUPROBE_EXTERNAL", row)
             }
             ActivityRecord::Kernel(kernel) => {
                 let work = work!(kernel, kernel.device);

@@ -188,19 +188,6 @@ impl WorkWriter {
     }
 }
 
-/// Writes the number that another tool gave to a call.
-pub(super) fn external(
-    pid: u32,
-    external: &wire::ExternalCorrelation,
-    number: Option<i64>,
-    tables: &mut Tables<'_>,
-) -> Result<()> {
-    let Some(number) = number else { return Ok(()) };
-    let (kind, theirs) = (external.external_kind, signed(external.external_id));
-    let row = params![number, global_pid(pid), kind, theirs];
-    tables.insert("GPUPROBE_EXTERNAL", row)
-}
-
 /// Writes an allocation or release, for runs without memory probes.
 pub(super) fn memory(
     activity: &Activity,
