@@ -114,9 +114,7 @@ impl Session {
                     "EXPORT_PRODUCT_NAME" => self.product = Some(value),
                     "EXPORT_PRODUCT_VERSION" => self.version = Some(value),
                     "EXPORT_SCHEMA_VERSION" => self.schema = Some(value),
-                    "PROCESS_0:COMMAND" => {
-                        words.insert(0, value);
-                    }
+                    "PROCESS_0:COMMAND" => drop(words.insert(0, value)),
                     _ => {
                         let number = name.strip_prefix("PROCESS_0:ARGUMENT_");
                         if let Some(number) = number.and_then(|n| n.parse::<usize>().ok()) {

@@ -178,12 +178,8 @@ impl<'c> Rows<'c> {
                     }
                 }
             }
-            Event::Process(task) => {
-                self.tables.process(task)?;
-            }
-            Event::Thread(task) => {
-                self.tables.name_thread(task.pid, task.tid, &task.comm)?;
-            }
+            Event::Process(task) => self.tables.process(task)?,
+            Event::Thread(task) => self.tables.name_thread(task.pid, task.tid, &task.comm)?,
             Event::Exit(task) => self.end_of(task, "exit")?,
             Event::Exec(task) => self.end_of(task, "exec")?,
             Event::Checkpoint(task) => self.state(task, "checkpointed")?,
