@@ -6,7 +6,6 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use nix::unistd::{SysconfVar, sysconf};
 
 use super::{FileId, LibraryId, LibraryRole, MappedLibrary};
 use gpuprobe_model::event::Task;
@@ -133,10 +132,8 @@ impl ProcessHandle {
 
     /// When it started, on `CLOCK_BOOTTIME`, to a hundredth of a second.
     pub fn start_boot_ns(&self) -> u64 {
-        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
-        let ticks_per_second = u64::try_from(ticks).unwrap_or_default().max(1);
-        self.start_ticks
-            .saturating_mul(1_000_000_000 / ticks_per_second)
+        let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
+        self.start_ticks.saturating_mul(tick_ns)
     }
 
     /// Whether it is running; true if that cannot be read.

@@ -26,7 +26,7 @@ use super::skeleton::{self, GpuprobeSkel, GpuprobeSkelBuilder, types};
 use crate::probe::StackMode;
 use gpuprobe_cuda::{Modes, table};
 use gpuprobe_model::abi::RawCode;
-use gpuprobe_os::privileges;
+use gpuprobe_os::{privileges, proc};
 
 /// Settings that are fixed while the programs are loaded. By default they do what every session needs.
 #[derive(Default)]
@@ -255,8 +255,7 @@ fn has_attach_cookies() -> bool {
 
 /// Whether a seccomp filter restricts this process.
 fn is_filtered() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().any(|line| line == "Seccomp:\t2")
+    proc::status(std::process::id()).is_ok_and(|status| status.seccomp == Some(2))
 }
 
 /// The cause of a failed load, with what to do about it, if it is a usual one.
