@@ -470,11 +470,7 @@ impl OneRing {
         let mut builder = RingBufferBuilder::new();
         builder.add(map, move |bytes| {
             let mut into = into.borrow_mut();
-            let bytes = if is_stacks {
-                without_padding(bytes)
-            } else {
-                bytes
-            };
+            let bytes = without_padding(bytes);
             into.extend(bytes.len().to_ne_bytes());
             into.extend(bytes);
             let end = into.len().next_multiple_of(HEADER);
