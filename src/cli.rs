@@ -198,7 +198,9 @@ fn with_help(command: Command, rare: &[Id], lists_all: bool) -> Command {
     let help = Arg::new("help").short('h').long("help");
     let help = help.action(ArgAction::HelpShort);
     let details = Arg::new("help_all").long("help-all");
-    let details = details.action(ArgAction::HelpLong);
+    let details = details
+        .action(ArgAction::HelpLong)
+        .help("Explain every option");
     command
         .mut_args(|arg| match rare.contains(arg.get_id()) {
             true => arg.hide_short_help(true),
@@ -207,11 +209,7 @@ fn with_help(command: Command, rare: &[Id], lists_all: bool) -> Command {
         .disable_help_flag(true)
         .next_help_heading(None)
         .arg(help.help("Print help; --help lists every option"))
-        .arg(
-            details
-                .help("Explain every option")
-                .hide_short_help(!lists_all),
-        )
+        .arg(details.hide_short_help(!lists_all))
         .mut_subcommands(|inner| with_help(inner, rare, lists_all))
 }
 

@@ -179,12 +179,9 @@ impl Doctor {
             self.line(OK, "libcupti", path.display());
         }
         if found.is_empty() {
-            self.line(
-                NOTE,
-                "libcupti",
-                "not in the usual folders; --activity also finds one that comes with the command, as with \
-                 PyTorch, or the one in GPUPROBE_CUPTI",
-            );
+            let way_out = "not in the usual folders; --activity also finds one that comes with the command, as with \
+                           PyTorch, or the one in GPUPROBE_CUPTI";
+            self.line(NOTE, "libcupti", way_out);
         }
         !found.is_empty()
     }

@@ -22,13 +22,8 @@ pub(super) struct CompletionArgs {
 impl CompletionArgs {
     /// The script that makes the shell complete the command line.
     pub(super) fn script(&self) -> Vec<u8> {
-        let mut script = Vec::new();
-        clap_complete::generate(
-            self.shell,
-            &mut super::command(false),
-            "gpuprobe",
-            &mut script,
-        );
+        let (mut command, mut script) = (super::command(false), Vec::new());
+        clap_complete::generate(self.shell, &mut command, "gpuprobe", &mut script);
         script
     }
 }

@@ -118,11 +118,8 @@ impl Drop for Hooks {
     fn drop(&mut self) {
         self.jobs = None;
         let _ = self.ends.set(Instant::now() + AT_MOST);
-        if self
-            .thread
-            .take()
-            .is_some_and(|thread| thread.join().is_err())
-        {
+        let thread = self.thread.take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
             say("error: the thread that runs --on-oom panicked");
         }
     }

@@ -13,10 +13,8 @@ pub(super) fn own_use(start: Duration) -> OwnUse {
     let tasks = own.iter().flat_map(Process::tasks).flatten().flatten();
     let children = tasks.flat_map(|task| task.children().unwrap_or_default());
     let (mut ticks, mut pages) = (0, 0);
-    for used in children
-        .chain([std::process::id()])
-        .filter_map(|pid| stat(pid).ok())
-    {
+    let pids = children.chain([std::process::id()]);
+    for used in pids.filter_map(|pid| stat(pid).ok()) {
         let of_ended = u64::try_from(used.cutime + used.cstime).unwrap_or(0);
         ticks += used.utime + used.stime + of_ended;
         pages += used.rss;

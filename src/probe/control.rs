@@ -144,10 +144,8 @@ impl Probe {
                 continue;
             };
             let (mut runs, mut captured) = (0, 0);
-            for (share, _) in shares
-                .iter()
-                .flat_map(|share| RawLaunchCount::read_from_prefix(share))
-            {
+            let shares = shares.iter();
+            for (share, _) in shares.flat_map(|share| RawLaunchCount::read_from_prefix(share)) {
                 runs += share.runs;
                 captured += u64::from(share.captured);
             }
@@ -203,18 +201,14 @@ impl Probe {
 
     /// Removes the continuations of call paths from these states.
     pub fn forget_paths(&self, states: impl IntoIterator<Item = u64>) {
-        forget(
-            &self.skeleton.maps.paths,
-            states.into_iter().map(u64::to_ne_bytes),
-        );
+        let states = states.into_iter().map(u64::to_ne_bytes);
+        forget(&self.skeleton.maps.paths, states);
     }
 
     /// Marks the stacks with these hashes as not sent: the next one is copied again.
     pub fn forget_copies(&self, keys: impl IntoIterator<Item = u64>) {
-        forget(
-            &self.skeleton.maps.sent_copies,
-            keys.into_iter().map(u64::to_ne_bytes),
-        );
+        let keys = keys.into_iter().map(u64::to_ne_bytes);
+        forget(&self.skeleton.maps.sent_copies, keys);
     }
 
     /// Losses of the kernel side so far.

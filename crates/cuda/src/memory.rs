@@ -276,10 +276,8 @@ pub(super) const MEMORY: &[Function] = &[
     },
     Function {
         address: A1,
-        ..writes(virtual_memory(
-            Op::HandleRetain,
-            "cuMemRetainAllocationHandle",
-        ))
+        out: A0,
+        ..virtual_memory(Op::HandleRetain, "cuMemRetainAllocationHandle")
     },
     writes(imported(Op::HandleImport, "cuMemImportFromShareableHandle")),
     writes(imported(Op::HandleOther, "cuMulticastCreate")),

@@ -68,10 +68,8 @@ impl SnapshotArgs {
         let found = found
             .map_err(|why| anyhow!("PyTorch's allocator in process {pid} cannot be read: {why}"))?;
         let is_html = self.output.extension().is_some_and(|it| it == "html");
-        if self
-            .format
-            .map_or(is_html, |format| format == SnapshotFormat::Html)
-        {
+        let is_html = self.format.map_or(is_html, |it| it == SnapshotFormat::Html);
+        if is_html {
             self.write_page(facts, &host_info, &found)?;
         } else {
             to_output(Some(&self.output), false, |out| {

@@ -41,12 +41,10 @@ pub(super) fn path_of(id: u64) -> Option<String> {
 }
 
 fn root() -> PathBuf {
-    let unified = PathBuf::from(CGROUPS).join("unified");
-    if unified.exists() {
-        unified
-    } else {
-        CGROUPS.into()
-    }
+    let unified = Some(PathBuf::from(CGROUPS).join("unified"));
+    unified
+        .filter(|path| path.exists())
+        .unwrap_or(CGROUPS.into())
 }
 
 #[cfg(test)]

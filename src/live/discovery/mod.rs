@@ -225,9 +225,7 @@ impl Tracer {
                 }
                 self.late_ms.insert(pid, after_ms);
             }
-            Found::Layer(layer) => {
-                self.loaded.add(layer);
-            }
+            Found::Layer(layer) => self.loaded.add(layer),
             Found::Library { functions } => {
                 self.libraries += 1;
                 self.functions += functions;

@@ -144,11 +144,8 @@ impl StackThread {
     /// Requests a Python frame with the source text of its line.
     pub(super) fn request_line(&mut self, request: SymbolRequest, frame: Frame) {
         let pid = request.pid;
-        if self
-            .files
-            .get(&pid)
-            .is_some_and(|files| !files.are_of_its_user(pid))
-        {
+        let files = self.files.get(&pid);
+        if files.is_some_and(|files| !files.are_of_its_user(pid)) {
             self.files.remove(&pid);
             self.keep_files(pid);
         }

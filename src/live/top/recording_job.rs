@@ -105,11 +105,8 @@ impl Recording {
         let said = thread::Builder::new()
             .name("gpuprobe-told".to_owned())
             .spawn(move || {
-                for line in lines
-                    .into_iter()
-                    .flat_map(BufRead::lines)
-                    .map_while(Result::ok)
-                {
+                let lines = lines.into_iter().flat_map(BufRead::lines);
+                for line in lines.map_while(Result::ok) {
                     say(line.strip_prefix("gpuprobe: ").unwrap_or(&line));
                 }
             })

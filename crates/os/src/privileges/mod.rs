@@ -68,11 +68,8 @@ pub fn name_missing(error: Error) -> Error {
 /// Returns the kernel's error; none is expected.
 pub fn keep_only(wanted: &[&[Capability]]) -> Result<()> {
     let permitted = caps::read(None, CapSet::Permitted).context("cannot read capabilities")?;
-    let kept: CapsHashSet = wanted
-        .iter()
-        .flat_map(|group| group.iter().copied())
-        .filter(|capability| permitted.contains(capability))
-        .collect();
+    let wanted = wanted.iter().copied().flatten().copied();
+    let kept: CapsHashSet = wanted.filter(|one| permitted.contains(one)).collect();
     let why = "cannot drop capabilities";
     // A capability that is not permitted can be neither effective nor, from then on, ambient.
     caps::set(None, CapSet::Effective, &kept).context(why)?;
