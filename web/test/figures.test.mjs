@@ -326,7 +326,7 @@ test('the memory map has the blocks of the document', async () => {
             await bar.hover({ position: { x: ((offset + length / 2) / bytes) * width, y: height / 2 } });
             const { pid, site } = paths[path] ?? {};
             const label = `T${site} ${sites[`${pid}:${site}`]}`;
-            const name = { '-2': 'free, cached', '-1': 'unknown' }[path] ?? label;
+            const name = { '-3': 'freed, waiting', '-2': 'free, cached', '-1': 'unknown' }[path] ?? label;
             const title = await bar.getAttribute('title');
             assert.ok(title.startsWith(name), `${title}: ${name}`);
             pointed += 1;

@@ -5,8 +5,9 @@ import { Table, number, text } from '../table';
 import { COLORS, area, css, onTheme } from '../theme';
 import { distinct, fullLabel } from '../view';
 
-/** In place of a path: the block is free. */
+/** In place of a path: the block is free, or will be when a stream has passed. */
 const FREE = -2;
+const PENDING = -3;
 const WIDTH = 600;
 const HEIGHT = 14;
 
@@ -23,10 +24,9 @@ function toRow(segment: Segment): Row {
     const blocks: Block[] = [];
     for (let at = 0; at < segment.blocks.length; at += 4)
         blocks.push(segment.blocks.slice(at, at + 4) as Block);
-    const sizes = (free: boolean): number[] =>
-        blocks.filter(([, , path]) => (path === FREE) === free).map(([, bytes]) => bytes);
-    const used = sizes(false).reduce((sum, bytes) => sum + bytes, 0);
-    return { segment, blocks, used, free: sizes(true).reduce((most, bytes) => Math.max(most, bytes), 0) };
+    const free = blocks.filter(([, , path]) => path === FREE).map(([, bytes]) => bytes);
+    const used = segment.bytes - free.reduce((sum, bytes) => sum + bytes, 0);
+    return { segment, blocks, used, free: free.reduce((most, bytes) => Math.max(most, bytes), 0) };
 }
 
 /** Segments of an allocator at the end of the recording, each a bar to scale with its blocks by call site. */
@@ -35,14 +35,14 @@ export function segmentMap(held: Tensors, colors: number[]): HTMLElement {
     const largest = rows.reduce((most, { segment }) => Math.max(most, segment.bytes), 1);
     const nameOf = (path: number): string => {
         if (path === FREE) return 'free, cached';
+        if (path === PENDING) return 'freed, waiting for a stream';
         const found = held.paths[path];
         return found ? fullLabel(held, found) : 'unknown, or from before attach';
     };
     const code = (address: string): Node => h('code', {}, address);
     const part = (used: number, { segment }: Row): string => share(used, segment.bytes);
     const bar = (_: string, { segment, blocks }: Row): HTMLElement => {
-        const scale = WIDTH / largest;
-        const width = Math.max(4, Math.round(segment.bytes * scale));
+        const width = Math.max(4, Math.round((segment.bytes * WIDTH) / largest));
         const canvas = h('canvas', { width, height: HEIGHT });
         const context = canvas.getContext('2d')!;
         context.fillStyle = css('free');

@@ -15,8 +15,9 @@ use gpuprobe_report::memleak::AllocatorReport;
 const BLOCKS: usize = 50_000;
 /// In place of the path of a block.
 const UNKNOWN: i64 = -1;
-/// In place of path and age.
+/// In place of path and age: of a free block, and of one that is free once a stream has passed.
 const FREE: [i64; 2] = [-2, -1];
+const PENDING: [i64; 2] = [-3, -1];
 
 /// Tensors of an allocator.
 #[derive(Debug, Serialize)]
@@ -38,8 +39,8 @@ struct SegmentData {
     /// Address of its first byte.
     address: String,
     bytes: u64,
-    /// Four numbers a block: offset, bytes, index into the paths or -1 (unknown) or -2 (free), age in nanoseconds or
-    /// -1.
+    /// Four numbers a block: offset, bytes, index into the paths or -1 (unknown), -2 (free) or -3 (freed, until a stream
+    /// has passed), age in nanoseconds or -1.
     blocks: Vec<i64>,
 }
 
@@ -84,17 +85,22 @@ fn segments(
     allocator: &Allocator,
     describe: impl Fn(&Allocation) -> [i64; 2],
 ) -> Vec<SegmentData> {
-    let mut blocks: Vec<_> = allocator.blocks.allocations().collect();
-    blocks.sort_unstable_by_key(|block| block.address);
-    let mut sizes: Vec<_> = blocks.iter().map(|block| block.size_bytes).collect();
+    let live = allocator.blocks.allocations();
+    let live = live.map(|block| (block.address, block.size_bytes, describe(block)));
+    let pending = allocator.pending_frees();
+    let mut blocks: Vec<_> = live
+        .chain(pending.map(|(address, bytes)| (address, bytes, PENDING)))
+        .collect();
+    blocks.sort_unstable();
+    let mut sizes: Vec<_> = blocks.iter().map(|(_, bytes, _)| *bytes).collect();
     sizes.sort_unstable_by_key(|bytes| Reverse(*bytes));
     let least = sizes.get(BLOCKS).map_or(0, |bytes| *bytes + 1);
     let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let segments = allocator.fragmentation(process).segments.into_iter();
     let segments = segments.map(|segment| {
         let end = segment.address.saturating_add(segment.bytes);
-        let first = blocks.partition_point(|block| block.address < segment.address);
-        let last = blocks.partition_point(|block| block.address < end);
+        let first = blocks.partition_point(|block| block.0 < segment.address);
+        let last = blocks.partition_point(|block| block.0 < end);
         let mut flat = Vec::new();
         let mut next = segment.address;
         let mut push = |from: u64, to: u64, [path, age_ns]: [i64; 2]| {
@@ -103,12 +109,12 @@ fn segments(
                 flat.extend([offset, bytes, path, age_ns]);
             }
         };
-        for block in &blocks[first..last] {
-            let block_end = block.address.saturating_add(block.size_bytes);
-            push(next, block.address, FREE);
+        for &(address, size_bytes, description) in &blocks[first..last] {
+            let block_end = address.saturating_add(size_bytes);
+            push(next, address, FREE);
             next = next.max(block_end);
-            if block.size_bytes >= least {
-                push(block.address, block_end, describe(block));
+            if size_bytes >= least {
+                push(address, block_end, description);
             }
         }
         push(next, end, FREE);

@@ -291,6 +291,7 @@ impl Allocator {
         self.blocks.sites.after_peak(self.peaks, time_ns);
         let (pending, before): (Vec<&FoundBlock>, Vec<&FoundBlock>) =
             device.blocks.iter().partition(|block| block.is_pending);
+        let mut added = Vec::new();
         for block in before {
             if process.is_full || self.holds(block.address) {
                 continue;
@@ -299,6 +300,7 @@ impl Allocator {
             let place = (block.address, block.bytes);
             let allocation = self.new_block(place, time_ns, row, block.stack);
             self.blocks.add(allocation);
+            added.push(allocation);
             if row == BEFORE {
                 self.found.before.add(block.bytes);
             }
@@ -306,13 +308,16 @@ impl Allocator {
                 self.requested.add(block.requested_bytes);
                 self.asked.insert(block.address, block.requested_bytes);
             }
-            changes.record_tensors(|| self.change([Some(allocation), None]));
         }
         self.found.pending = pending
             .iter()
             .map(|block| (block.address, block.bytes))
             .collect();
         self.found.segments.clone_from(&device.segments);
+        // None of them counts among the unknown any more.
+        for allocation in added {
+            changes.record_tensors(|| self.change([Some(allocation), None]));
+        }
         changes.record_tensors(|| self.change([None, None]));
     }
 
@@ -350,6 +355,11 @@ impl Allocator {
         let is_it = block.size_bytes == found.bytes && block.end_ns <= time_ns;
         let site = self.blocks.sites.get(block.site).filter(|_| is_it)?;
         site.stack.as_ref()
+    }
+
+    /// Blocks that are free once a stream has passed: address and bytes.
+    pub fn pending_frees(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.found.pending.iter().map(|(at, bytes)| (*at, *bytes))
     }
 
     /// The found segment at an address.

@@ -156,15 +156,12 @@ impl Allocator {
             size_bytes: block.size_bytes,
             site: Some(block.site),
         });
-        let pending = self
-            .found
-            .pending
-            .iter()
-            .map(|(&address, &size_bytes)| BlockInUse {
-                address,
-                size_bytes,
-                site: None,
-            });
+        let pending = self.pending_frees();
+        let pending = pending.map(|(address, size_bytes)| BlockInUse {
+            address,
+            size_bytes,
+            site: None,
+        });
         let mut blocks: Vec<_> = live.chain(pending).collect();
         blocks.sort_unstable_by_key(|block| block.address);
         let mut segments = self.segments(process);
