@@ -185,7 +185,7 @@ impl Run<'_> {
         amounts: [(&mut Comparison, Total); N],
     ) {
         let symbols = self.played.symbols();
-        let (frames, _) = memleak::stack_of(pid, site, symbols);
+        let (frames, _) = memleak::frames_of(pid, site.stack.as_deref(), symbols);
         let api = function_name(site.row, symbols);
         let places: Vec<_> = frames.iter().map(place).collect();
         // What an allocator took for its pool in one run may be without it in the other.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gpuprobe_model::text::hex;
 use serde::Serialize;
 
-use super::{GroupBy, Options, ReportSources, clock_micros};
+use super::{GroupBy, Options, ReportSources, clock_micros, is_zero};
 use crate::copy_sites::{self, CopySiteReport};
 use crate::words::Who;
 use gpuprobe_cuda::Direction;
@@ -41,11 +41,6 @@ pub struct BandwidthUtil {
     /// Tables have call sites in place of directions.
     #[serde(skip)]
     pub is_by_site: bool,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Copies of a process in one direction and mode.

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::{Options, function_name};
 use crate::label::labels;
+use crate::memleak::frames_of;
 use crate::options::ScrapeScope;
 use crate::site_key::SiteKey;
 use gpuprobe_cuda::{Belongs, Direction, MemoryKind};
@@ -75,8 +76,7 @@ pub fn build(
     }
     let is_listed = |pid| pid != EARLIER && options.lists(pid, scope);
     for (site, copies) in transfers.sites().filter(|(site, _)| is_listed(site.pid)) {
-        let stack = copies.stack.as_ref();
-        let frames = stack.map_or_else(Vec::new, |stack| stack.frames(site.pid, symbols));
+        let (frames, _) = frames_of(site.pid, copies.stack.as_deref(), symbols);
         let key = SiteKey::of(Belongs::Gpu, false, &frames);
         let key = (site.pid, key, site.row, site.direction, site.host_memory);
         let new = || Site {

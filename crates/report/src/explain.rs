@@ -4,7 +4,9 @@
 //! ([`gpuprobe_engine::verdict`]), what is held is in [`Memleak`].
 
 use std::cmp::Reverse;
+use std::hash::RandomState;
 
+use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
 use gpuprobe_cuda::{HandleKind, MemoryKind};
@@ -160,17 +162,16 @@ impl Explain {
             processes.push((found.first().map(|worst| worst.grade), title, found));
         }
         processes.sort_by_key(|(worst, ..)| worst.map_or(u8::MAX, |worst| worst as u8));
-        let mut explain = Self {
+        let all = processes
+            .into_iter()
+            .map(|(_, title, found)| (title, found));
+        let (processes, verdicts): (_, Vec<_>) = all.unzip();
+        Some(Self {
             watched_seconds: None,
-            verdicts: Vec::new(),
+            verdicts: verdicts.into_iter().flatten().collect(),
             owners: memleak.owners.clone(),
-            processes: Vec::new(),
-        };
-        for (_, title, found) in processes {
-            explain.processes.push(title);
-            explain.verdicts.extend(found);
-        }
-        Some(explain)
+            processes,
+        })
     }
 
     /// Whether watching for longer would hardly change the answer: something leaks, and all that holds much memory has
@@ -341,39 +342,33 @@ fn of_nvml(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<V
 }
 
 fn imported(process: &ProcessReport) -> Option<VerdictReport> {
-    let Total {
-        bytes,
-        allocations: count,
-    } = process.live.imported;
-    let said = format!("{} of other processes", amount(bytes, count));
+    let live = process.live.imported;
+    let said = format!(
+        "{} of other processes",
+        amount(live.bytes, live.allocations)
+    );
     let exporters = process.imported_from.iter().map(|(who, sum)| {
         let (bytes, program) = (size(sum.bytes), who.program());
         format!("{bytes} of them exported by PID {} {program}", who.pid)
     });
-    let mut one = say(process, Verdict::Shared, bytes, said);
+    let mut one = say(process, Verdict::Shared, live.bytes, said);
     one.evidence.extend(exporters);
-    one.allocations = count;
-    (count > 0).then_some(one)
+    one.allocations = live.allocations;
+    (live.allocations > 0).then_some(one)
 }
 
 /// Physical memory behind handles, by who created these.
 fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
     let tells = process.pytorch().next().is_some();
-    let mut by_owner: Vec<(&str, Total, u64)> = Vec::new();
+    let mut by_owner: IndexMap<&str, (Total, u64), RandomState> = IndexMap::default();
     for site in process.listed() {
-        if site.kinds != [MemoryKind::Vmm] || (tells && site.is_pooled) {
-            continue;
+        if site.kinds == [MemoryKind::Vmm] && !(tells && site.is_pooled) {
+            let (sum, created) = by_owner.entry(&site.owner).or_default();
+            sum.merge(site.live.gpu);
+            *created += site.alloc_calls;
         }
-        let known = by_owner.iter().position(|one| one.0 == site.owner);
-        let index = known.unwrap_or_else(|| {
-            by_owner.push((&site.owner, Total::default(), 0));
-            by_owner.len() - 1
-        });
-        let (_, sum, created) = &mut by_owner[index];
-        sum.merge(site.live.gpu);
-        *created += site.alloc_calls;
     }
-    let said = by_owner.into_iter().map(|(owner, live, created)| {
+    let said = by_owner.into_iter().map(|(owner, (live, created))| {
         let (bytes, handles) = (size(live.bytes), plural(live.allocations, "VMM handle"));
         let said = format!("{owner} holds {bytes} as {handles}, of {created} created");
         VerdictReport {
@@ -464,9 +459,8 @@ fn outside(process: &ProcessReport) -> Option<VerdictReport> {
     let graphs = graphs
         .filter(|site| site.kinds == [MemoryKind::Graph] && is_growing(&site.judgement))
         .map(|site| {
-            let Total { bytes, allocations } = site.live.all();
-            let held = amount(bytes, allocations);
-            let label = &site.label;
+            let (live, label) = (site.live.all(), &site.label);
+            let held = amount(live.bytes, live.allocations);
             format!("graphs asked for {held} at {label}; the driver reserves more for them")
         });
     let evidence = std::iter::once(said)

@@ -1,6 +1,10 @@
 //! Folding of call stacks in Python programs: the user's own lines, and a summary of the rest.
 
+use std::hash::RandomState;
+
 use gpuprobe_model::stack::{Frame, Language};
+use indexmap::IndexMap;
+
 pub use gpuprobe_stacks::allocators::{self, is_inner};
 pub use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::cuda::is_own;
@@ -84,14 +88,11 @@ impl Folded {
 
 /// Number of occurrences of each text, in order of first occurrence.
 fn counts(texts: impl Iterator<Item = String>) -> Vec<(String, u64)> {
-    let mut counts: Vec<(String, u64)> = Vec::new();
+    let mut counts: IndexMap<String, u64, RandomState> = IndexMap::default();
     for text in texts {
-        match counts.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((text, 1)),
-        }
+        *counts.entry(text).or_default() += 1;
     }
-    counts
+    counts.into_iter().collect()
 }
 
 /// The most informative of the native frames called by the innermost Python line. Frames of the

@@ -105,8 +105,7 @@ impl History {
         now_ns
             .checked_sub(then_ns)
             .filter(|&ns| ns >= LEAST_WINDOW_NS)?;
-        let change = i128::from(process.totals.sums.gpu.bytes) - i128::from(before);
-        Some(clamp(change))
+        Some(difference(process.totals.sums.gpu.bytes, before))
     }
 
     /// The last figures from NVML for `process`.
@@ -125,10 +124,8 @@ fn live_by_site(holder: Holder<'_>) -> (Option<u16>, Vec<Total>) {
 }
 
 fn difference(now: u64, before: u64) -> i64 {
-    clamp(i128::from(now) - i128::from(before))
-}
-
-fn clamp(change: i128) -> i64 {
-    let least = i128::from(i64::MIN);
-    i64::try_from(change.clamp(least, i128::from(i64::MAX))).unwrap_or_default()
+    match now.checked_sub(before) {
+        Some(more) => 0i64.saturating_add_unsigned(more),
+        None => 0i64.saturating_sub_unsigned(before - now),
+    }
 }

@@ -13,12 +13,12 @@ use gpuprobe_engine::incidents::{HeldByProcess, HeldSite, Incident};
 use gpuprobe_engine::tensors::Fragmentation;
 use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_model::clock::WallClock;
-use gpuprobe_model::stack::{CallStack, Frame, Location, NoSymbols, Symbolize};
+use gpuprobe_model::stack::{Frame, Location, NoSymbols, Symbolize};
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_model::{GpuMemory, Total};
 
 use crate::label::{label, labels};
-use crate::memleak::{LiveByKind, Omitted, live, shown, side};
+use crate::memleak::{LiveByKind, Omitted, frames_of, live, shown, side};
 use crate::owners::{self, OwnerReport, Owners, UNKNOWN};
 use crate::public::hide_in_site;
 use crate::site_key::{SiteKey, place};
@@ -291,7 +291,7 @@ pub fn report(
         symbols,
     };
     let (asked, held) = (&incident.asked, &incident.held);
-    let (frames, complete) = reader.frames(incident.stack.as_deref());
+    let (frames, complete) = frames_of(incident.pid, incident.stack.as_deref(), symbols);
     let device = incident.device();
     let identity = &incident.identity;
     let known = device.map_or_else(Default::default, |device| identity.device(device));
@@ -335,7 +335,7 @@ pub fn report(
         used_bytes: used.map(|used| used.bytes),
         live: held.sums,
         device_bytes: held.on_device.map(|total| total.bytes),
-        kinds: LiveByKind(held.kinds.clone()),
+        kinds: LiveByKind(held.kinds.iter().copied().collect()),
         owners: owners_of(held, symbols),
         sites,
         omitted,
@@ -349,9 +349,9 @@ fn owners_of(held: &HeldByProcess, symbols: &dyn Symbolize) -> Vec<OwnerReport> 
     let mut owners = Owners::new(symbols);
     let sites = held.sites.iter().map(|site| {
         let path = owners.of_stack(site.stack.as_deref());
-        OwnerReport::new(path.owner(), site.live)
+        (path.owner().to_owned(), site.live)
     });
-    let others = OwnerReport::new(UNKNOWN, held.other_sites.1);
+    let others = (UNKNOWN.to_owned(), held.other_sites.1);
     owners::merge_by_owner(sites.chain([others]))
 }
 
@@ -434,11 +434,6 @@ struct NameReader<'a> {
 }
 
 impl NameReader<'_> {
-    fn frames(&self, stack: Option<&CallStack>) -> (Vec<Frame>, bool) {
-        let found = stack.map(|stack| (stack.frames(self.pid, self.symbols), stack.is_complete));
-        found.unwrap_or_default()
-    }
-
     /// The first of `held`, most first, those of one line of Python together; and what all the others hold.
     fn sites(
         &self,
@@ -450,7 +445,7 @@ impl NameReader<'_> {
         let mut sites: Vec<IncidentSite> = Vec::new();
         for site in held.iter().take(LOOKED_UP) {
             let stack = site.stack.as_deref();
-            let (frames, _) = self.frames(stack);
+            let (frames, _) = frames_of(self.pid, stack, self.symbols);
             let places: Vec<_> = frames.iter().map(place).collect();
             let is_pooled = owners.of_stack(stack).is_pooled();
             let key = SiteKey::of_lines(side(site.row), is_pooled, &places);

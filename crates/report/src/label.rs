@@ -27,28 +27,17 @@ const PATH: usize = 3;
 pub fn label(frames: &[Frame]) -> Option<String> {
     let index = user_frame(frames)?;
     let labelled = &frames[index];
-    let mut path: Vec<String> = Vec::new();
-    for frame in callers_alike(frames, index) {
-        let described = described(frame);
-        if path.last() != Some(&described) {
-            path.push(described);
-        }
-        if path.len() == PATH {
-            break;
-        }
-    }
-    path.reverse();
-    let module = path[0]
+    let mut path: Vec<_> = callers_alike(frames, index).map(described).collect();
+    path.dedup();
+    path.truncate(PATH);
+    let mut label = path.pop().unwrap_or_default();
+    let module = label
         .split_once(": ")
         .map(|(module, _)| format!("{module}: "));
     let module = module.unwrap_or_default();
-    let inner = path[1..]
-        .iter()
-        .map(|frame| frame.strip_prefix(&*module).unwrap_or(frame));
-    let mut label = iter::once(&*path[0])
-        .chain(inner)
-        .collect::<Vec<_>>()
-        .join(" > ");
+    for frame in path.iter().rev() {
+        label += &format!(" > {}", frame.strip_prefix(&*module).unwrap_or(frame));
+    }
     let is_called = |frame: &&Frame| rank(frame) < Rank::Inner && frame.module != labelled.module;
     let called = frames[..index].iter().rev().find(is_called);
     if let Some(called) = called.filter(|_| !is_python(labelled)) {
@@ -82,15 +71,11 @@ pub fn shortened(label: &str) -> String {
         let line = place.rsplit_once(':').map_or("", |(_, line)| line);
         line.starts_with(|c: char| c.is_ascii_digit())
     };
-    let name = |part: &str| match part.split_once(' ') {
-        Some((place, name)) if is_line(place) => name.to_owned(),
-        _ => part.to_owned(),
+    let name = |part| match str::split_once(part, ' ') {
+        Some((place, name)) if is_line(place) => name,
+        _ => part,
     };
-    let inner = parts.map(name);
-    iter::once(outer.to_owned())
-        .chain(inner)
-        .collect::<Vec<_>>()
-        .join(" > ")
+    parts.fold(outer.to_owned(), |label, part| label + " > " + name(part))
 }
 
 /// Files and lines in the label of a call stack, the innermost first.

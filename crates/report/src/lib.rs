@@ -326,6 +326,11 @@ pub fn function_name(row: u16, symbols: &dyn Symbolize) -> Cow<'static, str> {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 fn as_map<S: Serializer>(calls: &[(&'static str, u64)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(calls.iter().copied())
 }

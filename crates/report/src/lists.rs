@@ -21,8 +21,8 @@ impl ProcessReport {
 impl LiveByKind {
     /// The kinds that have memory, largest first.
     pub fn largest_first(&self) -> Vec<(MemoryKind, Total)> {
-        let kinds = self.0.iter().copied();
-        let mut kinds: Vec<_> = kinds.filter(|(_, total)| total.bytes > 0).collect();
+        let mut kinds: Vec<_> = self.0.clone().into_iter().collect();
+        kinds.retain(|(_, total)| total.bytes > 0);
         kinds.sort_by_key(|(_, total)| Reverse(total.bytes));
         kinds
     }

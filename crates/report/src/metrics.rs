@@ -337,14 +337,14 @@ impl SeriesSet {
     fn add_memory(&mut self, process: &ProcessReport, memleak: &Memleak) {
         for &(index, kind, total) in &process.device_kinds {
             let device = process.devices.iter().find(|one| one.device == index);
-            let uuid = device.and_then(|device| device.uuid.as_deref());
-            let gpu = device.and_then(|device| device.physical_index);
-            let mut labels = gpu_labels(uuid, gpu.or(index.map(u32::from)));
+            let device = device.map_or_else(Default::default, |one| one.identity.clone());
+            let gpu = device.physical_index.or(index.map(u32::from));
+            let mut labels = gpu_labels(device.uuid.as_deref(), gpu);
             labels.push(("kind", kind.name().to_owned()));
             self.add("gpuprobe_gpu_memory_bytes", labels.clone(), total.bytes);
             self.add("gpuprobe_gpu_memory_allocations", labels, total.allocations);
         }
-        for &(kind, sum) in &process.kinds.0 {
+        for (kind, sum) in &process.kinds.0 {
             let labels = labels([("kind", kind.name())]);
             match kind.belongs() {
                 Belongs::Gpu => {}
@@ -380,7 +380,7 @@ impl SeriesSet {
         self.merged += process.omitted.map_or(0, |omitted| omitted.sites);
         for owner in &process.owners {
             let labels = vec![("owner", clean_name(&owner.owner))];
-            self.add(OWNER, labels, owner.bytes);
+            self.add(OWNER, labels, owner.live.bytes);
         }
         for pool in process.pytorch() {
             let gpu = pool.physical_index.unwrap_or(pool.device.into());

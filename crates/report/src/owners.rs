@@ -6,7 +6,7 @@
 //! into a program belongs to the program, which owns the memory.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -77,20 +77,9 @@ pub struct OwnerReport {
     /// The library without its version, or the program: `libcublas`, `train_app`; `unknown` without
     /// a call stack.
     pub owner: String,
-    /// Bytes of live memory.
-    pub bytes: u64,
-    /// Number of live allocations.
-    pub allocations: u64,
-}
-
-impl OwnerReport {
-    pub(crate) fn new(owner: &str, live: Total) -> Self {
-        Self {
-            owner: owner.to_owned(),
-            bytes: live.bytes,
-            allocations: live.allocations,
-        }
-    }
+    /// Live memory.
+    #[serde(flatten)]
+    pub live: Total,
 }
 
 /// A binary, or a call path as far as it was followed from the driver outwards.
@@ -227,27 +216,22 @@ pub(crate) fn held(
         let path = owners.of_stack(site.stack.as_deref());
         let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
         pools.extend(path.pool(kind));
-        OwnerReport::new(path.owner(), site.live.gpu)
+        (path.owner().to_owned(), site.live.gpu)
     });
     (merge_by_owner(sites), pools.into_iter().collect())
 }
 
 /// What each owner has of all, largest first.
-pub(crate) fn merge_by_owner(all: impl Iterator<Item = OwnerReport>) -> Vec<OwnerReport> {
-    let mut owners: Vec<OwnerReport> = Vec::new();
-    for one in all.filter(|one| one.allocations > 0) {
-        match owners.iter_mut().find(|sum| sum.owner == one.owner) {
-            Some(sum) => {
-                sum.bytes = sum.bytes.saturating_add(one.bytes);
-                sum.allocations += one.allocations;
-            }
-            None => owners.push(one),
-        }
+pub(crate) fn merge_by_owner(all: impl Iterator<Item = (String, Total)>) -> Vec<OwnerReport> {
+    let mut owners: BTreeMap<String, Total> = BTreeMap::new();
+    for (owner, live) in all.filter(|(_, live)| live.allocations > 0) {
+        owners.entry(owner).or_default().merge(live);
     }
-    owners.sort_by(|a, b| {
-        let key = |one: &OwnerReport| (Reverse(one.bytes), Reverse(one.allocations));
-        (key(a), &a.owner).cmp(&(key(b), &b.owner))
-    });
+    let owners = owners.into_iter();
+    let mut owners: Vec<_> = owners
+        .map(|(owner, live)| OwnerReport { owner, live })
+        .collect();
+    owners.sort_by_key(|one| Reverse((one.live.bytes, one.live.allocations)));
     owners
 }
 

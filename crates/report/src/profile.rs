@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::memleak::{Holder, stack_of};
+use crate::memleak::{Holder, frames_of};
 use crate::public::hide_in_site;
 use crate::{function_name, requested};
 use gpuprobe_engine::Ledger;
@@ -176,7 +176,7 @@ pub fn of_ledger(
             if total.allocations == 0 && live.allocations == 0 {
                 continue;
             }
-            let (frames, _) = stack_of(pid, site, symbols);
+            let (frames, _) = frames_of(pid, site.stack.as_deref(), symbols);
             let called = function_name(site.row, symbols);
             let mut frames = shown(frames, &called, scope.full_stacks);
             if scope.is_public {

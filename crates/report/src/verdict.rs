@@ -11,7 +11,7 @@ use gpuprobe_model::stack::Symbolize;
 use gpuprobe_os::color::Tone;
 
 use crate::label::label;
-use crate::memleak::{Holder, judge_largest, stack_of};
+use crate::memleak::{Holder, frames_of, judge_largest};
 use crate::{Options, View, function_name};
 
 /// Tone of a verdict in a table.
@@ -91,7 +91,7 @@ fn worst(process: &Process, options: &Options, symbols: &dyn Symbolize) -> Optio
         let live = site.live.all().bytes;
         (judged.shown(), std::cmp::Reverse(live))
     })?;
-    let (frames, _) = stack_of(process.pid, site, symbols);
+    let (frames, _) = frames_of(process.pid, site.stack.as_deref(), symbols);
     let api = || function_name(site.row, symbols).into_owned();
     Some(Worst {
         verdict: judged.shown(),

@@ -7,7 +7,7 @@ use gpuprobe_cuda::Direction;
 use gpuprobe_model::link::PcieLink;
 
 use crate::Report;
-use crate::activity::{CopySummary, ProcessSummary, Timed, Times, share};
+use crate::activity::{ProcessSummary, Timed, Times, share};
 use crate::bandwidth::DirectionReport;
 use crate::cudatrace::KernelReport;
 
@@ -88,49 +88,36 @@ impl Work {
 
     /// The work of a process.
     pub fn of(list: WorkList, process: &ProcessSummary, link: Option<PcieLink>) -> Vec<Self> {
+        fn all<T>(rows: &[T], work: impl Fn(&T) -> Work) -> Vec<Work> {
+            rows.iter().map(work).collect()
+        }
         let kind = |one: &Timed| Self::timed("", one.kind, &one.times, one.share);
         match list {
-            WorkList::Kernels => process
-                .kernels
-                .iter()
-                .map(|kernel| Self {
-                    per_second: Some(kernel.per_second),
-                    grid: kernel.grid,
-                    block: kernel.block,
-                    ..Self::timed("", &kernel.name, &kernel.times, kernel.share)
-                })
-                .collect(),
-            WorkList::Copies => process
-                .copies
-                .iter()
-                .map(|copy: &CopySummary| Self {
-                    memories: copy.source.zip(copy.destination),
-                    bytes: copy.bytes,
-                    bytes_per_second: copy.bytes_per_second,
-                    peak: copy.peak_bytes_per_second,
-                    link: copy.link_utilisation.zip(link),
-                    share: None,
-                    ..Self::timed(copy.direction, copy.mode.unwrap_or(""), &copy.times, 0.0)
-                })
-                .collect(),
-            WorkList::Calls => process
-                .calls
-                .iter()
-                .map(|call| Self {
-                    failed: call.failed,
-                    ..Self::timed(call.domain, &call.name, &call.times, call.share)
-                })
-                .collect(),
-            WorkList::Ranges => process
-                .ranges
-                .iter()
-                .map(|range| {
-                    let domain = range.domain.as_deref().unwrap_or("");
-                    Self::timed(domain, &range.name, &range.times, range.share)
-                })
-                .collect(),
-            WorkList::Waits => process.synchronizations.iter().map(kind).collect(),
-            WorkList::Overhead => process.overhead.iter().map(kind).collect(),
+            WorkList::Kernels => all(&process.kernels, |kernel| Self {
+                per_second: Some(kernel.per_second),
+                grid: kernel.grid,
+                block: kernel.block,
+                ..Self::timed("", &kernel.name, &kernel.times, kernel.share)
+            }),
+            WorkList::Copies => all(&process.copies, |copy| Self {
+                memories: copy.source.zip(copy.destination),
+                bytes: copy.bytes,
+                bytes_per_second: copy.bytes_per_second,
+                peak: copy.peak_bytes_per_second,
+                link: copy.link_utilisation.zip(link),
+                share: None,
+                ..Self::timed(copy.direction, copy.mode.unwrap_or(""), &copy.times, 0.0)
+            }),
+            WorkList::Calls => all(&process.calls, |call| Self {
+                failed: call.failed,
+                ..Self::timed(call.domain, &call.name, &call.times, call.share)
+            }),
+            WorkList::Ranges => all(&process.ranges, |range| {
+                let domain = range.domain.as_deref().unwrap_or("");
+                Self::timed(domain, &range.name, &range.times, range.share)
+            }),
+            WorkList::Waits => all(&process.synchronizations, kind),
+            WorkList::Overhead => all(&process.overhead, kind),
         }
     }
 
@@ -203,12 +190,8 @@ impl Work {
     fn merged(all: impl Iterator<Item = Self>) -> Vec<Self> {
         let mut sums: BTreeMap<_, Self> = BTreeMap::new();
         for one in all {
-            match sums.get_mut(&(one.group.clone(), one.name.clone(), one.memories)) {
-                Some(sum) => sum.merge(&one),
-                None => {
-                    sums.insert((one.group.clone(), one.name.clone(), one.memories), one);
-                }
-            }
+            let sum = sums.entry((one.group.clone(), one.name.clone(), one.memories));
+            sum.and_modify(|sum| sum.merge(&one)).or_insert(one);
         }
         let part = |one: &Self| match (one.total_ns(), one.captured) {
             (Some(ns), _) => ns,

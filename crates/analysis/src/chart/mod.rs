@@ -19,7 +19,7 @@ use gpuprobe_os::progress::SharedProgress;
 use gpuprobe_os::regular::{open_input, read_text};
 use gpuprobe_os::say;
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_report::memleak::{SiteGroups, stack_of};
+use gpuprobe_report::memleak::{SiteGroups, frames_of};
 use gpuprobe_report::{function_name, label};
 
 pub(crate) use smi::recorded as recorded_smi;
@@ -261,7 +261,7 @@ fn areas(timeline: &Timeline<PathKey>, played: &Played, config: &ChartConfig) ->
         sites.retain(|_, site| site.is_held);
         let called = sites.keys().map(|id| match holder.sites.get(*id) {
             Some(site) => (
-                stack_of(holder.pid, site, symbols).0,
+                frames_of(holder.pid, site.stack.as_deref(), symbols).0,
                 function_name(site.row, symbols),
             ),
             None => Default::default(),

@@ -9,7 +9,7 @@ use crate::Played;
 use crate::timeline::{MemorySums, PathKey, Timeline};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::stack::{Frame, Language};
-use gpuprobe_report::memleak::{SiteGroups, SiteReport, stack_of};
+use gpuprobe_report::memleak::{SiteGroups, SiteReport, frames_of};
 use gpuprobe_report::owners::Owners;
 use gpuprobe_report::profile::{shown, visible};
 use gpuprobe_report::{function_name, label};
@@ -122,7 +122,7 @@ pub(super) fn held<'a>(
                 .entry((key.pid, key.incarnation))
                 .or_insert_with(|| SiteGroups::of(holder, true, symbols));
             let id = groups.id(number);
-            let stack = stack_of(key.pid, site, symbols).0;
+            let stack = frames_of(key.pid, site.stack.as_deref(), symbols).0;
             // Tensors have no function but that they are from before.
             let has_none = is_tensor && site.row != gpuprobe_cuda::BEFORE;
             path.function = match has_none {

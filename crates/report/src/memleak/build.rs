@@ -1,7 +1,7 @@
 //! Builds the report of live memory from the ledger.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use super::sites::{Holder, SiteGroups, site_reports};
 use super::threads::thread_reports;
@@ -9,16 +9,15 @@ use super::{
     DeviceReport, GpuShare, LiveByKind, Memleak, NvmlUsage, PoolReport, ProcessReport, allocator,
     handles,
 };
-use crate::owners::{self, OwnerReport, UNKNOWN};
+use crate::owners::{self, UNKNOWN};
 use crate::words::Who;
 use crate::{Options, ReportSources};
-use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
+use gpuprobe_cuda::{FUNCTIONS, KindSet};
 use gpuprobe_engine::imports::Exporter;
-use gpuprobe_engine::totals::{MemorySums, Total};
+use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict;
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::GpuUsage;
-use gpuprobe_model::identity::DeviceIdentity;
 
 /// Builds the report of the memory that the ledger holds now.
 pub fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
@@ -68,53 +67,45 @@ fn add_up(memleak: &mut Memleak, ledger: &Ledger, options: &Options) {
     let forgotten = ledger.forgotten();
     let rest = ProcessReport {
         live: forgotten.sums,
-        kinds: LiveByKind(forgotten.kinds.iter().map(|(k, t)| (*k, *t)).collect()),
+        kinds: LiveByKind(forgotten.kinds.clone()),
         devices: (forgotten.devices.iter())
-            .map(|(number, device, total)| device_report(*number, device.clone(), *total))
+            .map(|(number, identity, live)| DeviceReport {
+                device: *number,
+                identity: identity.clone(),
+                live: *live,
+            })
             .collect(),
-        owners: vec![OwnerReport::new(UNKNOWN, forgotten.sums.gpu)],
+        owners: owners::merge_by_owner([(UNKNOWN.to_owned(), forgotten.sums.gpu)].into_iter()),
         ..ProcessReport::default()
     };
     let rest = options.is_final.then_some(&rest);
-    let mut kinds: BTreeMap<MemoryKind, Total> = BTreeMap::new();
     let mut owners = Vec::new();
     for process in memleak.processes.iter().chain(rest) {
         memleak.live.merge(process.live);
-        for &(kind, total) in &process.kinds.0 {
-            kinds.entry(kind).or_default().merge(total);
+        for (kind, total) in &process.kinds.0 {
+            memleak.kinds.0.entry(*kind).or_default().merge(*total);
         }
         for device in &process.devices {
             add_device(&mut memleak.devices, device);
         }
-        owners.extend_from_slice(&process.owners);
+        let owned = process.owners.iter();
+        owners.extend(owned.map(|one| (one.owner.clone(), one.live)));
     }
-    memleak.kinds = LiveByKind(kinds.into_iter().collect());
     memleak.owners = owners::merge_by_owner(owners.into_iter());
-}
-
-fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {
-    DeviceReport {
-        device: index,
-        physical_index: device.physical_index,
-        uuid: device.uuid,
-        bytes: total.bytes,
-        allocations: total.allocations,
-    }
 }
 
 /// Sums up the devices of all processes. If the UUID is unknown, devices are matched by the
 /// process's device index.
 fn add_device(devices: &mut Vec<DeviceReport>, device: &DeviceReport) {
+    let identity = &device.identity;
     let same = |d: &&mut DeviceReport| {
-        d.uuid == device.uuid && (d.uuid.is_some() || d.device == device.device)
+        let is_known = identity.uuid.is_some() || d.device == device.device;
+        d.identity.uuid == identity.uuid && is_known
     };
     match devices.iter_mut().find(same) {
-        Some(sum) => {
-            sum.bytes = sum.bytes.saturating_add(device.bytes);
-            sum.allocations += device.allocations;
-        }
+        Some(sum) => sum.live.merge(device.live),
         None => devices.push(DeviceReport {
-            device: device.physical_index.map_or(device.device, |_| None),
+            device: device.device.filter(|_| identity.physical_index.is_none()),
             ..device.clone()
         }),
     }
@@ -128,9 +119,11 @@ fn process_report(
     let options = &options.of_process(process.pid);
     let ReportSources { clock, history, .. } = sources;
     let identity = &process.identity;
-    let devices = process.devices().into_iter().map(|(index, total)| {
-        let device = index.map(|index| identity.device(index));
-        device_report(index, device.unwrap_or_default(), total)
+    let devices = process.devices().into_iter();
+    let devices = devices.map(|(index, live)| DeviceReport {
+        device: index,
+        identity: index.map_or_else(Default::default, |index| identity.device(index)),
+        live,
     });
     let devices: Vec<_> = devices.collect();
     let usage = sources.usage.filter(|_| !process.exited);
@@ -292,12 +285,14 @@ fn gpu_shares(devices: &[DeviceReport], used: &[(u32, u64)]) -> Vec<GpuShare> {
     });
     let mut shares: Vec<_> = used.collect();
     for device in devices {
-        let index = device.physical_index.or(device.device.map(u32::from));
+        let on_host = device.identity.physical_index;
+        let index = on_host.or(device.device.map(u32::from));
+        let bytes = device.live.bytes;
         match shares.iter_mut().find(|share| share.index == index) {
-            Some(share) => share.live_bytes = share.live_bytes.saturating_add(device.bytes),
+            Some(share) => share.live_bytes = share.live_bytes.saturating_add(bytes),
             None => shares.push(GpuShare {
                 index,
-                live_bytes: device.bytes,
+                live_bytes: bytes,
                 ..GpuShare::default()
             }),
         }

@@ -6,7 +6,7 @@ use std::hash::RandomState;
 use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
-use super::sites::{judged, shown};
+use super::sites::{frames_of, judged, shown};
 use crate::fold::place;
 use crate::label;
 use crate::words::plural;
@@ -75,9 +75,7 @@ pub(super) fn handle_reports(
     let all = process.handles.sites();
     let counted = all.iter().enumerate().filter(|(_, made)| made.created > 0);
     for (index, made) in counted {
-        let stack = made.stack.as_ref();
-        let stack = stack.map(|stack| stack.frames(process.pid, sources.symbols));
-        let stack = stack.unwrap_or_default();
+        let (stack, _) = frames_of(process.pid, made.stack.as_deref(), sources.symbols);
         let api = || function_name(made.row, sources.symbols).into_owned();
         let label = label::label(callers(&stack)).unwrap_or_else(api);
         let group = groups.entry((made.kind, label)).or_default();

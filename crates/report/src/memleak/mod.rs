@@ -6,6 +6,8 @@ mod handles;
 mod sites;
 mod threads;
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
@@ -15,14 +17,14 @@ use super::{Options, as_map, clock_micros};
 use gpuprobe_cuda::{Framework, MemoryKind};
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::Judgement;
-use gpuprobe_model::identity::Identity;
+use gpuprobe_model::identity::{DeviceIdentity, Identity};
 use gpuprobe_model::{GpuMemory, GpuUsage};
 
 pub use allocator::AllocatorReport;
 pub use build::build;
 pub use handles::HandleReport;
 pub(crate) use sites::{Holder, judge_largest};
-pub use sites::{Omitted, Peak, SiteGroups, SiteReport, shown, side, stack_of};
+pub use sites::{Omitted, Peak, SiteGroups, SiteReport, frames_of, shown, side};
 pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.
@@ -87,7 +89,7 @@ pub(crate) fn live<S: Serializer>(sums: &MemorySums, serializer: S) -> Result<S:
 
 /// Live memory by kind, without kinds that have none; in JSON, a map.
 #[derive(Clone, Debug, Default)]
-pub struct LiveByKind(pub Vec<(MemoryKind, Total)>);
+pub struct LiveByKind(pub BTreeMap<MemoryKind, Total>);
 
 impl Serialize for LiveByKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -100,14 +102,12 @@ impl Serialize for LiveByKind {
 pub struct DeviceReport {
     /// Device index as CUDA numbers it in the process, if known.
     pub device: Option<u16>,
-    /// Index on the host, as `nvidia-smi` shows it, if known.
-    pub physical_index: Option<u32>,
-    /// UUID of the GPU, or of the process's MIG device, if known.
-    pub uuid: Option<String>,
-    /// Bytes of live memory.
-    pub bytes: u64,
-    /// Number of live allocations.
-    pub allocations: u64,
+    /// The device on the host, as far as it is known.
+    #[serde(flatten)]
+    pub identity: DeviceIdentity,
+    /// Live memory.
+    #[serde(flatten)]
+    pub live: Total,
 }
 
 /// A process that uses GPU memory.

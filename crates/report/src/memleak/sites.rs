@@ -15,12 +15,12 @@ use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::owners::Owners;
 use crate::site_key::{Place, SiteKey, place};
-use crate::{Options, ReportSources, SortBy, View, clock_micros, function_name};
+use crate::{Options, ReportSources, SortBy, View, clock_micros, function_name, is_zero};
 use gpuprobe_cuda::{Belongs, MemoryKind, is_found};
 use gpuprobe_engine::totals::{MemorySums, Total};
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Allocation, Allocator, CallSite, Process};
-use gpuprobe_model::stack::{Frame, Location, ModuleId, Symbolize};
+use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId, Symbolize};
 use gpuprobe_stacks::cuda;
 
 /// Sums of what is not listed.
@@ -52,11 +52,6 @@ impl Omitted {
     pub(crate) fn if_any(self) -> Option<Self> {
         (self.allocations > 0).then_some(self)
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Bounds on the peak of a group of call sites: the peak of each site is known, but they need not
@@ -378,8 +373,9 @@ impl<'a> Group<'a> {
         let (_, site) = self.most?;
         let symbols = sources.symbols;
         let api = |row| function_name(row, symbols);
-        let (stack, complete) = stack_of(holder.process.pid, site, symbols);
-        let owner = owners.of_stack(site.stack.as_deref());
+        let stack = site.stack.as_deref();
+        let owner = owners.of_stack(stack);
+        let (stack, complete) = frames_of(holder.process.pid, stack, symbols);
         let kinds: Vec<_> = self.included.kinds.iter().copied().collect();
         let mut others = self.rows.clone();
         others.retain(|&row| row != site.row);
@@ -583,9 +579,12 @@ pub fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
     (frames, omitted as u64)
 }
 
-/// The frames of a site of process `pid`, innermost first, and whether the stack is complete.
-pub fn stack_of(pid: u32, site: &CallSite, symbols: &dyn Symbolize) -> (Vec<Frame>, bool) {
-    let stack = site.stack.as_ref();
+/// The frames of a stack of process `pid`, innermost first, and whether it is complete.
+pub fn frames_of(
+    pid: u32,
+    stack: Option<&CallStack>,
+    symbols: &dyn Symbolize,
+) -> (Vec<Frame>, bool) {
     let found = stack.map(|stack| (stack.frames(pid, symbols), stack.is_complete));
     found.unwrap_or_default()
 }

@@ -82,20 +82,14 @@ fn pools_are_found_before_the_owners_caller() {
 
 #[test]
 fn owners_of_processes_are_merged_largest_first() {
-    let one = |owner: &str, bytes| OwnerReport {
-        owner: owner.to_owned(),
-        bytes,
-        allocations: 1,
+    let one = |owner: &str, bytes, allocations| {
+        let owner = owner.to_owned();
+        (owner, Total { bytes, allocations })
     };
-    let all = [one("a", 3), one("b", 4), one("a", 2)];
-    let expected = [
-        OwnerReport {
-            allocations: 2,
-            ..one("a", 5)
-        },
-        one("b", 4),
-    ];
-    assert_eq!(merge_by_owner(all.into_iter()), expected);
+    let all = [one("a", 3, 1), one("b", 4, 1), one("a", 2, 1)];
+    let merged = merge_by_owner(all.into_iter()).into_iter();
+    let merged: Vec<_> = merged.map(|sum| (sum.owner, sum.live)).collect();
+    assert_eq!(merged, [one("a", 5, 2), one("b", 4, 1)]);
 }
 
 #[test]

@@ -84,12 +84,12 @@ pub(crate) fn gpus(update: &Update, series: &UsedSeries, columns: u16) -> Vec<Li
 
 /// A device where NVML is not available.
 fn without_nvml(device: &DeviceReport) -> Line<'static> {
-    let name = match (device.physical_index, device.device) {
+    let name = match (device.identity.physical_index, device.device) {
         (Some(index), _) => format!("GPU {index}"),
         (None, Some(device)) => format!("device {device}"),
         (None, None) => "GPU unknown".into(),
     };
-    Line::from(format!("{name}  tracked {}", size(device.bytes)))
+    Line::from(format!("{name}  tracked {}", size(device.live.bytes)))
 }
 
 fn parts_of(gpu: &GpuMemory, memleak: &Memleak) -> [Option<Span<'static>>; 7] {

@@ -193,7 +193,8 @@ fn write_process(process: &ProcessReport, memleak: &Memleak, page: &mut Page) {
         write_allocations(process, site, page);
     }
     // With a single owner it is what the heading says.
-    if page.layout.verbose || process.owners.iter().filter(|one| one.bytes > 0).count() > 1 {
+    let owners = process.owners.iter().filter(|one| one.live.bytes > 0);
+    if page.layout.verbose || owners.count() > 1 {
         write_owners(&process.owners, page);
     }
     let many = process.handles.iter().filter(|one| one.live >= MANY);
@@ -267,12 +268,12 @@ pub(super) fn write_owners(all: &[OwnerReport], page: &mut Page) {
 
 /// `libtorch 2.00 GiB, libcublas 64.00 MiB, 2 more`; empty if no owner is known.
 pub(super) fn owners(all: &[OwnerReport]) -> String {
-    let held = all.iter().filter(|one| one.bytes > 0);
+    let held = all.iter().filter(|one| one.live.bytes > 0);
     if held.clone().all(|one| one.owner == UNKNOWN) {
         return String::new();
     }
     let named = held.clone().take(MAX_OWNERS);
-    let named = named.map(|one| format!("{} {}", printable(&one.owner), size(one.bytes)));
+    let named = named.map(|one| format!("{} {}", printable(&one.owner), size(one.live.bytes)));
     let more = (held.count() as u64).saturating_sub(MAX_OWNERS as u64);
     commas(named.chain(counts(&[(more, "more")])))
 }
