@@ -330,7 +330,8 @@ impl Played {
         let mut memory = memleak::build(self.ledger(), &self.options(options), sources);
         if self.until.is_some() {
             // A verdict needs the time after it, too.
-            let sites = memory.processes.iter_mut().flat_map(|one| &mut one.sites);
+            let sites = memory.processes.iter_mut();
+            let sites = sites.flat_map(|one| &mut one.lists.sites);
             sites.flatten().for_each(|site| site.judgement = None);
             let handles = memory.processes.iter_mut().flat_map(|one| &mut one.handles);
             handles.for_each(|one| one.judgement = None);

@@ -480,7 +480,8 @@ fn outside(process: &ProcessReport) -> Option<VerdictReport> {
 fn pooled(process: &ProcessReport, pool: &AllocatorReport) -> Option<VerdictReport> {
     let found = pool.pool.as_ref()?;
     let cached = pool.cached_bytes();
-    let sites = pool.sites.iter().flatten().chain(&pool.freed);
+    let lists = &pool.lists;
+    let sites = lists.sites.iter().flatten().chain(&lists.freed);
     let mut judged = sites.filter_map(|site| site.judgement.as_ref());
     if cached == 0 || judged.any(|judged| judged.verdict.is_growth()) {
         return None;
@@ -532,12 +533,11 @@ fn pinned(process: &ProcessReport, pool: &AllocatorReport) -> Option<VerdictRepo
 
 /// The verdicts on all sites of a process: of the segments of allocators, tensors tell.
 fn judged_sites(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport> {
-    let pools = process.allocators.iter();
-    let tells = pools.clone().next().is_some();
-    let own = process.listed().iter().chain(&process.freed);
+    let tells = !process.allocators.is_empty();
+    let own = process.listed().iter().chain(&process.lists.freed);
     let own = own.filter(|site| !tells || !site.is_pooled);
-    let tensors = pools.flat_map(|pool| {
-        let sites = pool.sites.iter().flatten().chain(&pool.freed);
+    let tensors = process.allocators.iter().flat_map(|pool| {
+        let sites = pool.lists.sites.iter().flatten().chain(&pool.lists.freed);
         sites.map(|site| (site, Some(pool.device)))
     });
     let all: Vec<_> = own.map(|site| (site, None)).chain(tensors).collect();

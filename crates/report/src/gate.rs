@@ -6,12 +6,14 @@
 mod pattern;
 
 use std::fs::File;
+use std::hash::RandomState;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use hashbrown::HashMap;
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Comparison;
@@ -300,40 +302,27 @@ impl Gate {
         if let Some(baseline) = self.baseline {
             compare(baseline, &mut all);
         }
-        let mut leaks = Vec::new();
+        let mut by_excuse: IndexMap<Option<String>, Vec<Leak>, RandomState> = IndexMap::default();
         for mut leak in all {
             if let Some(pattern) = patterns.iter_mut().find(|one| one.matches(&leak)) {
                 pattern.is_unused = false;
                 leak.excuse = Some(format!("suppressed ({})", printable(&pattern.name)));
             }
-            let Some(why) = leak.excuse.clone() else {
-                leaks.push(leak);
-                continue;
-            };
-            let known = result.excused.iter().position(|one| one.why == why);
-            let index = known.unwrap_or_else(|| {
-                result.excused.push(Excused {
-                    why,
-                    call_stacks: 0,
-                    amount: Total::default(),
-                    sites: Vec::new(),
-                });
-                result.excused.len() - 1
-            });
-            let excused = &mut result.excused[index];
-            excused.call_stacks += 1;
-            excused.amount.merge(leak.amount);
-            excused.sites.push(leak);
+            let alike = by_excuse.entry(leak.excuse.clone());
+            alike.or_default().push(leak);
         }
-        for excused in &mut result.excused {
-            excused.sites = merge_by_call_site(std::mem::take(&mut excused.sites));
-        }
+        let leaks = by_excuse.shift_remove(&None).unwrap_or_default();
+        let excused = by_excuse.into_iter().map(|(why, leaks)| Excused {
+            why: why.unwrap_or_default(),
+            call_stacks: leaks.len() as u64,
+            amount: sum(&leaks),
+            sites: merge_by_call_site(leaks),
+        });
+        result.excused = excused.collect();
         let unused = patterns.iter().filter(|pattern| pattern.is_unused);
         result.unused_suppressions = unused.map(|pattern| printable(&pattern.text)).collect();
+        result.leaked = sum(&leaks);
         result.leaks = merge_by_call_site(leaks);
-        for leak in &result.leaks {
-            result.leaked.merge(leak.amount);
-        }
         result.failed = result.fails();
         GateResult {
             report: result,
@@ -441,23 +430,9 @@ fn excuse(site: &SiteReport, is_tensor: bool) -> Option<&'static str> {
     }
 }
 
-/// All call sites of a process, of its memory from CUDA and of its tensors, which are on a device.
-fn sites(process: &ProcessReport) -> impl Iterator<Item = (&SiteReport, Option<u16>)> {
-    let devices = process.allocators.iter();
-    let tensors = devices.flat_map(|device| {
-        let sites = device.sites.iter().flatten();
-        sites.map(move |site| (site, Some(device.device)))
-    });
-    process
-        .listed()
-        .iter()
-        .map(|site| (site, None))
-        .chain(tensors)
-}
-
 /// All that a process never freed.
 fn never_freed(process: &ProcessReport) -> impl Iterator<Item = Leak> {
-    sites(process).map(|(site, device)| Leak {
+    process.all_sites().map(|(site, device)| Leak {
         excuse: excuse(site, device.is_some()).map(str::to_owned),
         ..leak_at(process, site, device.is_some())
     })
@@ -467,7 +442,7 @@ fn never_freed(process: &ProcessReport) -> impl Iterator<Item = Leak> {
 fn growing(process: &ProcessReport, explain: &Explain) -> impl Iterator<Item = Leak> {
     explain.of_process(process.who.pid).filter_map(move |one| {
         // The site of another verdict is a hint.
-        let mut all = sites(process).filter(|_| one.label.is_some());
+        let mut all = process.all_sites().filter(|_| one.label.is_some());
         let leak = (one.leak.as_deref()).map(|site| (site, one.tensors_of_device));
         let site = leak.or_else(|| {
             all.find(|(site, device)| Some(site.id) == one.site && *device == one.tensors_of_device)
@@ -524,6 +499,12 @@ fn forgotten(memleak: &Memleak, rule: Rule) -> Option<Leak> {
         excuse,
         ..Leak::default()
     })
+}
+
+fn sum(leaks: &[Leak]) -> Total {
+    let mut sum = Total::default();
+    leaks.iter().for_each(|leak| sum.merge(leak.amount));
+    sum
 }
 
 /// Memory of the GPU and of the host.
@@ -777,11 +758,11 @@ mod tests {
             },
             ..SiteReport::default()
         };
-        let process = ProcessReport {
+        let mut process = ProcessReport {
             traced: true,
-            sites: Some(vec![site]),
             ..ProcessReport::default()
         };
+        process.lists.sites = Some(vec![site]);
         let memory = Memleak {
             processes: vec![process],
             ..Memleak::default()

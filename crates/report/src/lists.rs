@@ -37,7 +37,7 @@ pub fn sites(
 ) -> Vec<(&ProcessReport, &SiteReport)> {
     let is_host = |kind: &MemoryKind| kind.belongs() == Belongs::Host;
     let all = memleak.processes.iter().flat_map(|process| {
-        let sites = process.sites.iter().flatten();
+        let sites = process.lists.sites.iter().flatten();
         sites.map(move |site| (process, site))
     });
     let mut all: Vec<_> = all
@@ -69,7 +69,7 @@ pub struct AllocationRow<'a> {
 impl<'a> AllocationRow<'a> {
     /// The allocations of a process, thread by thread.
     pub fn of_process(process: &'a ProcessReport) -> impl Iterator<Item = Self> {
-        let sites = process.sites.iter().flatten();
+        let sites = process.lists.sites.iter().flatten();
         let sites: HashMap<_, _> = sites.map(|site| (site.id, site)).collect();
         let threads = process.threads.iter();
         let all = threads.flat_map(|thread| thread.allocations.iter().map(move |a| (thread, a)));

@@ -377,7 +377,8 @@ impl SeriesSet {
     /// Adds call sites, owners, and what PyTorch's and TensorFlow's allocators have.
     fn add_details(&mut self, process: &ProcessReport) {
         self.add_sites(SITE, process.listed());
-        self.merged += process.omitted.map_or(0, |omitted| omitted.sites);
+        let omitted = process.lists.omitted;
+        self.merged += omitted.map_or(0, |omitted| omitted.sites);
         for owner in &process.owners {
             let labels = vec![("owner", clean_name(&owner.owner))];
             self.add(OWNER, labels, owner.live.bytes);
@@ -394,8 +395,9 @@ impl SeriesSet {
             self.add("gpuprobe_pytorch_reserved_bytes", labels, reserved);
         }
         for pool in &process.allocators {
-            self.add_sites(TENSOR_SITE, pool.sites.as_deref().unwrap_or_default());
-            if let Some(omitted) = pool.omitted {
+            let sites = pool.lists.sites.as_deref();
+            self.add_sites(TENSOR_SITE, sites.unwrap_or_default());
+            if let Some(omitted) = pool.lists.omitted {
                 let other = labels([("site", OTHER), ("owner", OTHER)]);
                 self.add(TENSOR_SITE, other, omitted.bytes);
                 self.merged += omitted.sites;

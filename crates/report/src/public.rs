@@ -82,8 +82,9 @@ fn hide_in_process(process: &mut ProcessReport) {
         pool.pool = None;
     }
     let pools = process.allocators.iter_mut();
-    let of_tensors = pools.filter_map(|pool| pool.sites.as_mut());
-    for site in process.sites.iter_mut().chain(of_tensors).flatten() {
+    let of_tensors = pools.filter_map(|pool| pool.lists.sites.as_mut());
+    let sites = process.lists.sites.iter_mut();
+    for site in sites.chain(of_tensors).flatten() {
         hide_in_site(&mut site.label, &mut site.stack);
     }
 }

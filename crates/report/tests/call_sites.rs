@@ -114,8 +114,8 @@ proptest! {
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
         // Listed and omitted memory add up to all live memory.
         let process = &made.memleak.unwrap().processes[0];
-        let sites = process.sites.as_ref().unwrap();
-        let left_out = [process.omitted, process.filtered].map(Option::unwrap_or_default);
+        let sites = process.lists.sites.as_ref().unwrap();
+        let left_out = [process.lists.omitted, process.lists.filtered].map(Option::unwrap_or_default);
         let listed: u64 = sites.iter().map(|site| site.live.gpu.bytes).sum();
         let bytes = listed + left_out[0].bytes + left_out[1].bytes;
         prop_assert_eq!(bytes, process.live.gpu.bytes);
@@ -186,19 +186,19 @@ proptest! {
         };
         let (together, apart) = (build(GroupBy::Stack), build(GroupBy::NativeStack));
         let sum = |process: &ProcessReport| {
-            let sites = process.sites.as_ref().unwrap();
+            let sites = process.lists.sites.as_ref().unwrap();
             let listed: u64 = sites.iter().map(|site| site.live.gpu.bytes).sum();
-            let left = [process.omitted, process.filtered].map(Option::unwrap_or_default);
+            let left = [process.lists.omitted, process.lists.filtered].map(Option::unwrap_or_default);
             listed + left[0].bytes + left[1].bytes
         };
         prop_assert_eq!(sum(&together), sum(&apart));
         prop_assert_eq!(sum(&together), together.live.gpu.bytes);
         // Every site is part of one grouped site, and every allocation is counted once.
-        let sites = together.sites.as_ref().unwrap();
+        let sites = together.lists.sites.as_ref().unwrap();
         if top.is_none() {
             let variants: u64 = sites.iter().map(|site| site.variants).sum();
-            prop_assert_eq!(variants, apart.sites.as_ref().unwrap().len() as u64);
-            for site in apart.sites.as_ref().unwrap() {
+            prop_assert_eq!(variants, apart.lists.sites.as_ref().unwrap().len() as u64);
+            for site in apart.lists.sites.as_ref().unwrap() {
                 prop_assert_eq!(sites.iter().filter(|one| one.has_id(site.id)).count(), 1);
             }
             for allocation in together.threads.iter().flat_map(|thread| &thread.allocations) {

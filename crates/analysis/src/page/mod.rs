@@ -162,7 +162,7 @@ fn run(file: &File) -> Result<RunData> {
         Some(played) => {
             let processes = report.memleak.iter().flat_map(|memory| &memory.processes);
             let listed = processes.flat_map(|one| {
-                let sites = one.sites.iter().flatten();
+                let sites = one.lists.sites.iter().flatten();
                 sites.map(|site| (one.who.pid, site))
             });
             Some(MemoryData {

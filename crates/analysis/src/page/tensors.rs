@@ -58,8 +58,8 @@ pub(super) fn data(
         .filter(|process| process.who.pid == pid)
         .flat_map(|process| &process.allocators);
     let report = reports.find(|report| report.device == device);
-    let listed = report.iter().flat_map(|report| &report.sites).flatten();
-    let listed = listed.map(|site| (pid, site));
+    let listed = report.iter().flat_map(|report| &report.lists.sites);
+    let listed = listed.flatten().map(|site| (pid, site));
     let (held, places) = held(handed_out, played, listed, frames);
     let path = |block: &Allocation| {
         let place = places.get(&PathKey::tensor(place, Some(block.site)));
@@ -70,9 +70,10 @@ pub(super) fn data(
         pid,
         device,
         segments: segments(process, allocator, |block| [path(block), age(block)]),
-        report: report.map(|report| AllocatorReport {
-            sites: None,
-            ..report.clone()
+        report: report.map(|report| {
+            let mut report = report.clone();
+            report.lists.sites = None;
+            report
         }),
         held,
         reserved: reserved.highest().iter().map(|of| of.1).collect(),

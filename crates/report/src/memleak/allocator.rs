@@ -2,8 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::sites::{Holder, SiteGroups, site_reports};
-use super::{Omitted, SiteReport};
+use super::sites::{Holder, SiteGroups, SiteLists, site_lists};
 use crate::owners::Owners;
 use crate::{Options, ReportSources};
 use gpuprobe_cuda::Framework;
@@ -75,18 +74,9 @@ pub struct AllocatorReport {
     /// Verdict on the pools of all devices of the process, as one call site, if there is one.
     #[serde(skip)]
     pub pool: Option<Judgement>,
-    /// Call sites with live tensors, largest first, if stacks are captured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sites: Option<Vec<SiteReport>>,
-    /// Call sites that leaked until the process freed their tensors as it ended.
-    #[serde(skip)]
-    pub freed: Vec<SiteReport>,
-    /// Call sites omitted by `--top`.
-    #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
-    pub omitted: Option<Omitted>,
-    /// Live tensors excluded by the age and size filters.
-    #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
-    pub filtered: Option<Omitted>,
+    /// The call sites of its tensors.
+    #[serde(flatten)]
+    pub lists: SiteLists,
 }
 
 impl AllocatorReport {
@@ -131,7 +121,6 @@ pub(super) fn report(
         process,
         allocator: Some(allocator),
     };
-    let (sites, omitted, filtered, freed) = site_reports(holder, &groups, options, sources);
     let found = allocator.fragmentation(process);
     let live = allocator.blocks.totals.sums.gpu;
     let mut pinned_by_sites = Vec::new();
@@ -171,10 +160,7 @@ pub(super) fn report(
         free_calls: allocator.frees,
         unknown_frees: allocator.unknown_frees,
         pool: pool(process, options, sources),
-        sites: options.lists_sites().then_some(sites),
-        freed,
-        omitted,
-        filtered,
+        lists: site_lists(holder, &groups, options, sources),
     })
 }
 

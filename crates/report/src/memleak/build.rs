@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::sites::{Holder, SiteGroups, site_reports};
+use super::sites::{Holder, SiteGroups, SiteLists, site_lists};
 use super::threads::thread_reports;
 use super::{
     DeviceReport, GpuShare, LiveByKind, Memleak, NvmlUsage, PoolReport, ProcessReport, allocator,
@@ -163,7 +163,7 @@ fn process_report(
     let is_scraped_late = process.exited && sources.scope.is_some();
     if report.checkpointed.is_some() {
         // What is elsewhere is held by no call site.
-        report.sites = options.lists_sites().then(Vec::new);
+        report.lists.sites = options.lists_sites().then(Vec::new);
         let groups = SiteGroups::of(process, options.view.groups_by_lines(), sources.symbols);
         report.threads = thread_reports(process, &groups, options, sources);
     } else if options.lists(process.pid, sources.scope) && !is_scraped_late {
@@ -181,13 +181,7 @@ fn add_details(
 ) {
     report.has_details = true;
     let groups = SiteGroups::of(process, options.view.groups_by_lines(), sources.symbols);
-    let sites;
-    (sites, report.omitted, report.filtered, report.freed) =
-        site_reports(Holder::own(process), &groups, options, sources);
-    match options.lists_sites() {
-        true => report.sites = Some(sites),
-        false => report.functions = sites,
-    }
+    report.lists = site_lists(Holder::own(process), &groups, options, sources);
     (report.owners, report.framework_pools) = owners::held(process, sources.symbols);
     let pools = process.pools.iter().map(|pool| PoolReport {
         pool: pool.handle,
@@ -270,7 +264,10 @@ fn untraced(usage: &GpuUsage, options: &Options) -> impl Iterator<Item = Process
             gpus: gpu_shares(&[], used.map_or(&[], Vec::as_slice)),
             nvml: NvmlUsage::of(pid, 0, usage),
             traced_from_ms: usage.late_ms.get(&pid).copied(),
-            sites: options.lists_sites().then(Vec::new),
+            lists: SiteLists {
+                sites: options.lists_sites().then(Vec::new),
+                ..SiteLists::default()
+            },
             ..ProcessReport::new(who, &process.identity)
         }
     })

@@ -24,7 +24,7 @@ pub use allocator::AllocatorReport;
 pub use build::build;
 pub use handles::HandleReport;
 pub(crate) use sites::{Holder, judge_largest};
-pub use sites::{Omitted, Peak, SiteGroups, SiteReport, frames_of, shown, side};
+pub use sites::{Omitted, Peak, SiteGroups, SiteLists, SiteReport, frames_of, shown, side};
 pub use threads::{AllocationReport, ThreadReport};
 
 /// Live memory, and counts of memory calls.
@@ -189,22 +189,9 @@ pub struct ProcessReport {
     pub nvml: Option<NvmlUsage>,
     /// Threads with live allocations, largest first.
     pub threads: Vec<ThreadReport>,
-    /// Call sites with live memory, largest first, if stacks are captured; `--top` limits their
-    /// number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sites: Option<Vec<SiteReport>>,
-    /// The same in text, if no stacks are captured: one per function.
-    #[serde(skip)]
-    pub functions: Vec<SiteReport>,
-    /// Call sites that leaked until the process freed their memory as it ended.
-    #[serde(skip)]
-    pub freed: Vec<SiteReport>,
-    /// Call sites omitted by `--top`.
-    #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
-    pub omitted: Option<Omitted>,
-    /// Live allocations excluded by the age and size filters.
-    #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
-    pub filtered: Option<Omitted>,
+    /// Its call sites.
+    #[serde(flatten)]
+    pub lists: SiteLists,
     /// Blocks of frameworks' allocators within this memory, by framework and device.
     #[serde(flatten, serialize_with = "allocator::by_framework")]
     pub allocators: Vec<AllocatorReport>,
@@ -264,7 +251,17 @@ impl ProcessReport {
 
     /// Call sites to be listed in text.
     pub fn listed(&self) -> &[SiteReport] {
-        self.sites.as_deref().unwrap_or(&self.functions)
+        let lists = &self.lists;
+        lists.sites.as_deref().unwrap_or(&lists.functions)
+    }
+
+    /// The same, and those of tensors with their device.
+    pub fn all_sites(&self) -> impl Iterator<Item = (&SiteReport, Option<u16>)> {
+        let tensors = self.allocators.iter().flat_map(|pool| {
+            let sites = pool.lists.sites.iter().flatten();
+            sites.map(|site| (site, Some(pool.device)))
+        });
+        self.listed().iter().map(|site| (site, None)).chain(tensors)
     }
 }
 

@@ -519,19 +519,33 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// The call sites of a process or an allocator, what the limit and the filters exclude, and leaks that it freed as it
-/// ended.
-pub(super) fn site_reports(
+/// Call sites of a process, or of the tensors of an allocator.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SiteLists {
+    /// Those with live memory, largest first, if stacks are captured; `--top` limits their number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Vec<SiteReport>>,
+    /// The same in text, if no stacks are captured: one per function.
+    #[serde(skip)]
+    pub functions: Vec<SiteReport>,
+    /// Those that leaked until the process freed their memory as it ended.
+    #[serde(skip)]
+    pub freed: Vec<SiteReport>,
+    /// Those omitted by `--top`.
+    #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<Omitted>,
+    /// Live allocations excluded by the age and size filters.
+    #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<Omitted>,
+}
+
+/// The call sites of a process or an allocator.
+pub(super) fn site_lists(
     holder: Holder<'_>,
     groups: &SiteGroups,
     options: &Options,
     sources: ReportSources<'_>,
-) -> (
-    Vec<SiteReport>,
-    Option<Omitted>,
-    Option<Omitted>,
-    Vec<SiteReport>,
-) {
+) -> SiteLists {
     let (mut listed, omitted, filtered, rest) = select(holder.sites(), options, groups);
     let live = listed.len();
     if options.explains && options.view.includes_all() {
@@ -550,7 +564,17 @@ pub(super) fn site_reports(
         (site.stack, site.omitted_frames) = shown(std::mem::take(&mut site.stack), &options.view);
     }
     let freed = sites.split_off(live);
-    (sites, omitted.if_any(), filtered.if_any(), freed)
+    let (sites, functions) = match options.lists_sites() {
+        true => (Some(sites), Vec::new()),
+        false => (None, sites),
+    };
+    SiteLists {
+        sites,
+        functions,
+        freed,
+        omitted: omitted.if_any(),
+        filtered: filtered.if_any(),
+    }
 }
 
 /// Verdicts on the call sites of a process or an allocator that a report with `options` lists, and a site of each.

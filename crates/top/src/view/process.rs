@@ -80,21 +80,11 @@ const POOLS: &[Column] = &[
     ("RESERVED", 11, 0),
 ];
 
-/// The call sites of a process, and those of its tensors with their device.
-fn all_sites(process: &ProcessReport) -> impl Iterator<Item = (Option<u16>, &SiteReport)> {
-    let pools = process.allocators.iter();
-    let tensors = pools.flat_map(|pool| {
-        let sites = pool.sites.iter().flatten();
-        sites.map(|site| (Some(pool.device), site))
-    });
-    let sites = process.listed().iter().map(|site| (None, site));
-    sites.chain(tensors)
-}
-
 fn sites(process: &ProcessReport, are_of_tensors: bool) -> Table {
-    let sites = all_sites(process).filter(|(device, _)| device.is_some() == are_of_tensors);
+    let sites = process.all_sites();
+    let sites = sites.filter(|(_, device)| device.is_some() == are_of_tensors);
     let mut pools = process.allocators.iter();
-    let rows = sites.map(|(device, site)| site_row(process.who.pid, device, site));
+    let rows = sites.map(|(site, device)| site_row(process.who.pid, device, site));
     Table {
         columns: SITES,
         rows: rows.collect(),
@@ -104,8 +94,8 @@ fn sites(process: &ProcessReport, are_of_tensors: bool) -> Table {
             (false, false) => "call sites are in the next report",
         },
         rest: match are_of_tensors {
-            true => pools.find_map(|pool| omitted(pool.omitted.as_ref())),
-            false => omitted(process.omitted.as_ref()),
+            true => pools.find_map(|pool| omitted(pool.lists.omitted.as_ref())),
+            false => omitted(process.lists.omitted.as_ref()),
         },
         sort: 0,
     }

@@ -7,7 +7,7 @@ use super::memory::write_allocations;
 use super::page::{Page, commas};
 use super::stacks::{LISTING, lines};
 use crate::tables::memory::SiteRow;
-use gpuprobe_report::memleak::{AllocatorReport, Omitted, ProcessReport, SiteReport};
+use gpuprobe_report::memleak::{AllocatorReport, ProcessReport, SiteLists, SiteReport};
 use gpuprobe_report::verdict::Judgement;
 use gpuprobe_report::words::{amount, percent, plural};
 use gpuprobe_report::{SiteNumber, View};
@@ -24,8 +24,7 @@ pub(super) struct SiteList<'a> {
     all_bytes: u64,
     is_tensors: bool,
     sites: &'a [SiteReport],
-    omitted: Option<Omitted>,
-    filtered: Option<Omitted>,
+    lists: &'a SiteLists,
 }
 
 impl<'a> SiteList<'a> {
@@ -37,8 +36,7 @@ impl<'a> SiteList<'a> {
             all_bytes: process.live.gpu.bytes,
             is_tensors: false,
             sites: process.listed(),
-            omitted: process.omitted,
-            filtered: process.filtered,
+            lists: &process.lists,
         }
     }
 
@@ -50,9 +48,8 @@ impl<'a> SiteList<'a> {
         Some(Self {
             all_bytes: tensors.allocated_bytes,
             is_tensors: true,
-            sites: tensors.sites.as_deref()?,
-            omitted: tensors.omitted,
-            filtered: tensors.filtered,
+            sites: tensors.lists.sites.as_deref()?,
+            lists: &tensors.lists,
             ..Self::new(process, view)
         })
     }
@@ -88,12 +85,12 @@ impl<'a> SiteList<'a> {
 
     /// Writes how many sites are not listed, and how to list them.
     pub(super) fn write_rest(&self, page: &mut Page) {
-        if let Some(more) = self.omitted {
+        if let Some(more) = self.lists.omitted {
             let sites = plural(more.sites, "more site");
             let amount = amount(more.bytes, more.allocations);
             page.note(format!("... {sites}, {amount} (--top all)"));
         }
-        if let Some(filtered) = self.filtered {
+        if let Some(filtered) = self.lists.filtered {
             let sites = plural(filtered.sites, "site");
             let amount = amount(filtered.bytes, filtered.allocations);
             page.note(format!("filtered out: {sites}, {amount}"));
