@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 use anyhow::Result;
+use indexmap::IndexMap;
 
 use crate::{Listener, MemoryChange, Played};
 use gpuprobe_cuda::{Belongs, MemoryKind};
@@ -122,9 +123,7 @@ struct Course {
 #[derive(Debug)]
 pub(crate) struct Timeline<K> {
     bins: Bins,
-    /// Places in `courses`.
-    places: HashMap<K, usize>,
-    courses: Vec<(K, Course)>,
+    courses: IndexMap<K, Course>,
     /// Bytes of keys that are set.
     levels: HashMap<K, u64>,
     /// Of the bins that have ended, and of the one that is read.
@@ -138,8 +137,7 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
     pub(crate) fn new(bins: &Bins) -> Self {
         Self {
             bins: bins.clone(),
-            places: HashMap::new(),
-            courses: Vec::new(),
+            courses: IndexMap::default(),
             levels: HashMap::new(),
             ended: Vec::new(),
             highest: Highest {
@@ -171,17 +169,15 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
         [bytes, allocations]: [u64; 2],
         counts: bool,
     ) {
-        let courses = &mut self.courses;
-        let place = *self.places.entry(key).or_insert_with(|| {
-            courses.push((key, Course::default()));
-            courses.len() - 1
-        });
+        let course = self.courses.entry(key);
+        let place = course.index();
+        course.or_default();
         self.settle(place);
         let mut sums = [0; 8];
         for (sum, number) in sums[effect as usize..].iter_mut().zip([bytes, allocations]) {
             *sum = i64::try_from(number).unwrap_or(i64::MAX);
         }
-        self.courses[place].1.sums.add(self.ended.len(), sums);
+        self.courses[place].sums.add(self.ended.len(), sums);
         if counts {
             self.live_bytes = match effect {
                 Effect::Allocated => self.live_bytes.saturating_add(bytes),
@@ -220,7 +216,7 @@ impl<K: Copy + Eq + Hash> Timeline<K> {
 
     /// Completes the sums of the last bin with changes, before those of another are added.
     fn settle(&mut self, place: usize) {
-        let course = &mut self.courses[place].1;
+        let course = &mut self.courses[place];
         let highest = self.ended.get(course.bin).unwrap_or(&self.highest);
         if course.highest < highest.number
             && let Some(sums) = course.sums.0.get_mut(&course.bin)

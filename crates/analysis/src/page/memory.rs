@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use indexmap::IndexSet;
 use serde::Serialize;
 
 use crate::Played;
@@ -52,10 +53,7 @@ pub(super) struct PathData {
 
 /// Numbers frames in the order in which they are first seen.
 #[derive(Debug, Default)]
-pub(super) struct FrameTable {
-    numbers: HashMap<FrameData, u32>,
-    pub(super) list: Vec<FrameData>,
-}
+pub(super) struct FrameTable(pub(super) IndexSet<FrameData>);
 
 impl FrameTable {
     /// Numbers of the frames of a stack that are shown: as in flame graphs, without CUDA's own and the function that was
@@ -80,11 +78,7 @@ impl FrameTable {
             u8::from(frame.language == Language::Python),
             u8::from(frame.inlined),
         );
-        let list = &mut self.list;
-        *self.numbers.entry(data).or_insert_with_key(|data| {
-            list.push(data.clone());
-            u32::try_from(list.len() - 1).unwrap_or(u32::MAX)
-        })
+        u32::try_from(self.0.insert_full(data).0).unwrap_or(u32::MAX)
     }
 }
 

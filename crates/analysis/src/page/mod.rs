@@ -188,7 +188,7 @@ fn run(file: &File) -> Result<RunData> {
         traced: traced(&report, &bins, &kernels),
         lost: lost(&report, database.is_ours()),
         edges_ns: bins.edges_ns,
-        frames: frames.list,
+        frames: frames.0.into_iter().collect(),
         processes: report
             .about
             .and_then(|about| about.processes)

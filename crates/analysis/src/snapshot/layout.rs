@@ -436,20 +436,26 @@ impl DeviceLayout {
         let first = &run[0];
         let is_torch = self.is_torch(first);
         let bytes = run.iter().map(|piece| piece.bytes).sum();
+        let range = first.address..first.address + bytes;
+        let blocks = self.blocks.range(range.clone());
+        let blocks = blocks.map(|(_, number)| {
+            let piece = &self.pieces[*number];
+            block(
+                piece.address,
+                piece.bytes,
+                Some(piece.requested),
+                piece.stack,
+            )
+        });
         let blocks = match is_torch {
-            true => self.blocks_in(first.address..first.address + bytes),
+            true => with_gaps(range, blocks),
             false => vec![block(first.address, bytes, Some(bytes), first.stack)],
         };
-        let active = || blocks.iter().filter(|block| block.requested.is_some());
-        let active_bytes = active().map(|block| block.bytes).sum();
         SnapshotSegment {
             device,
             address: first.address,
             bytes,
             pool: (0, 0),
-            allocated_bytes: active_bytes,
-            active_bytes,
-            requested_bytes: active().filter_map(|block| block.requested).sum(),
             is_expandable: is_torch && has(|piece| matches!(piece.kind, Kind::Mapping(_))),
             is_small: first.bytes <= SMALL_SEGMENT,
             stream: match has(|piece| piece.kind == Kind::Unseen) {
@@ -460,26 +466,21 @@ impl DeviceLayout {
             blocks,
         }
     }
+}
 
-    /// The blocks in a range and the free memory between them, without a gap.
-    fn blocks_in(&self, range: Range<u64>) -> Vec<SnapshotBlock> {
-        let (mut blocks, mut at) = (Vec::new(), range.start);
-        let pieces = self.blocks.range(range.clone());
-        for piece in pieces
-            .map(|(_, number)| Some(&self.pieces[*number]))
-            .chain([None])
-        {
-            let next = piece.map_or(range.end, |piece| piece.address);
-            if next > at {
-                blocks.push(block(at, next - at, None, StackId::None));
-            }
-            if let Some(piece) = piece {
-                blocks.push(block(next, piece.bytes, Some(piece.requested), piece.stack));
-                at = piece.range().end;
-            }
+/// The blocks in a range, by address, and the free memory between them, without a gap.
+fn with_gaps(range: Range<u64>, blocks: impl Iterator<Item = SnapshotBlock>) -> Vec<SnapshotBlock> {
+    let (mut all, mut at) = (Vec::new(), range.start);
+    let end = block(range.end, 0, None, StackId::None);
+    for next in blocks.chain([end]) {
+        if next.address > at {
+            all.push(block(at, next.address - at, None, StackId::None));
         }
-        blocks
+        at = next.address.saturating_add(next.bytes);
+        all.push(next);
     }
+    all.pop();
+    all
 }
 
 fn block(address: u64, bytes: u64, requested: Option<u64>, stack: StackId) -> SnapshotBlock {
@@ -500,27 +501,13 @@ pub(super) fn segment_found(
     mut stack_of: impl FnMut(&FoundBlock) -> StackId,
 ) -> SnapshotSegment {
     let end = segment.address.saturating_add(segment.bytes);
-    let (mut blocks, mut at) = (Vec::new(), segment.address);
-    for found in in_use.iter().map(Some).chain([None]) {
-        let next = found.map_or(end, |found| found.address);
-        if next > at {
-            blocks.push(block(at, next - at, None, StackId::None));
+    let blocks = in_use.iter().map(|found| {
+        let (address, bytes) = (found.address, found.bytes);
+        SnapshotBlock {
+            is_pending: found.is_pending,
+            ..block(address, bytes, Some(found.asked_bytes()), stack_of(found))
         }
-        if let Some(found) = found {
-            blocks.push(SnapshotBlock {
-                is_pending: found.is_pending,
-                ..block(
-                    found.address,
-                    found.bytes,
-                    Some(found.asked_bytes()),
-                    stack_of(found),
-                )
-            });
-            at = found.address.saturating_add(found.bytes);
-        }
-    }
-    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0, u64::saturating_add);
-    let allocated = in_use.iter().filter(|found| !found.is_pending);
+    });
     let is_small = match (segment.is_expandable, in_use) {
         (false, _) => segment.bytes <= SMALL_SEGMENT,
         (true, [first, ..]) => first.bytes <= SMALL_REQUEST,
@@ -531,14 +518,11 @@ pub(super) fn segment_found(
         address: segment.address,
         bytes: segment.bytes,
         pool: segment.pool,
-        allocated_bytes: sum(&mut allocated.map(|found| found.bytes)),
-        active_bytes: sum(&mut in_use.iter().map(|found| found.bytes)),
-        requested_bytes: sum(&mut in_use.iter().map(FoundBlock::asked_bytes)),
         is_expandable: segment.is_expandable,
         is_small,
         stream: segment.stream.cast_signed(),
         stack: StackId::None,
-        blocks,
+        blocks: with_gaps(segment.address..end, blocks),
     }
 }
 

@@ -10,6 +10,7 @@ mod process;
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, bail};
+use indexmap::IndexSet;
 
 use crate::{File, Played};
 use gpuprobe_engine::{Allocator, Process};
@@ -94,12 +95,20 @@ pub struct SnapshotSegment {
     pub blocks: Vec<SnapshotBlock>,
     /// Id of its private pool; zeroes for none.
     pub pool: (u64, u64),
-    /// Bytes of allocated blocks.
-    pub allocated_bytes: u64,
-    /// Bytes of these, and of those that wait for a stream.
-    pub active_bytes: u64,
-    /// Bytes requested for them.
-    pub requested_bytes: u64,
+}
+
+impl SnapshotSegment {
+    /// Bytes of allocated blocks; of these and those that wait for a stream; and what was requested for them.
+    pub fn sums(&self) -> [u64; 3] {
+        let mut sums = [0u64; 3];
+        for block in &self.blocks {
+            let active = block.requested.map_or(0, |_| block.bytes);
+            let allocated = if block.is_pending { 0 } else { active };
+            let parts = [allocated, active, block.requested.unwrap_or(0)];
+            sums = std::array::from_fn(|one| sums[one].saturating_add(parts[one]));
+        }
+        sums
+    }
 }
 
 /// A block, or the free memory between two.
@@ -123,14 +132,13 @@ pub struct FoundSnapshot {
     /// The segments of all devices.
     pub segments: Vec<SnapshotSegment>,
     /// Function, file and line of the frames of each stack.
-    frames: Vec<Vec<FrameTexts>>,
+    frames: IndexSet<Vec<FrameTexts>>,
 }
 
 impl FoundSnapshot {
     /// Of what was found in a process, which may be traced.
     pub fn new(found: &FoundBlocks, traced: Option<(&Process, &dyn Symbolize)>) -> Self {
-        let (mut segments, mut frames) = (Vec::new(), Vec::new());
-        let mut ids: HashMap<Vec<FrameTexts>, StackId> = HashMap::new();
+        let (mut segments, mut frames) = (Vec::new(), IndexSet::default());
         for device in &found.devices {
             let traced_frames = |block: &FoundBlock| {
                 let (process, symbols) = traced?;
@@ -139,12 +147,9 @@ impl FoundSnapshot {
             };
             let mut stack_of = |block: &FoundBlock| {
                 let noted = || device.stacks.get(&block.stack).cloned();
-                let Some(stack) = traced_frames(block).or_else(noted).map(texts) else {
-                    return StackId::None;
-                };
-                *ids.entry(stack).or_insert_with_key(|stack| {
-                    frames.push(stack.clone());
-                    StackId::Known(frames.len() - 1)
+                let stack = traced_frames(block).or_else(noted).map(texts);
+                stack.map_or(StackId::None, |stack| {
+                    StackId::Known(frames.insert_full(stack).0)
                 })
             };
             let mut rest = &device.blocks[..];
@@ -226,7 +231,7 @@ impl Snapshot {
         }));
         let mut owner_of = Owners::new(symbols);
         let mut owners = HashMap::from([(StackId::Context, "context".to_owned())]);
-        for (id, stack) in trace.stacks.iter().enumerate() {
+        for (id, stack) in trace.stacks.values().enumerate() {
             let owner = owner_of.of_stack(Some(stack)).owner().to_owned();
             owners.insert(StackId::Known(id), owner);
         }

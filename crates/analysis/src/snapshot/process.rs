@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use anyhow::Result;
+use indexmap::IndexMap;
 
 use super::StackId;
 use super::layout::{DeviceLayout, Kind, Piece};
@@ -27,9 +28,8 @@ pub(super) struct Traces(pub(super) BTreeMap<(u32, u32), ProcessTrace>);
 #[derive(Default)]
 pub(super) struct ProcessTrace {
     pub(super) devices: BTreeMap<u16, DeviceLayout>,
-    /// Its call stacks by number, and their numbers. The engine keeps each stack once.
-    pub(super) stacks: Vec<Rc<CallStack>>,
-    stack_ids: HashMap<*const CallStack, StackId>,
+    /// Its call stacks by number. The engine keeps each stack once.
+    pub(super) stacks: IndexMap<*const CallStack, Rc<CallStack>>,
     /// Number of tensors allocated.
     pub(super) tensors: u64,
     /// Number of calls on memory from CUDA.
@@ -98,11 +98,9 @@ impl ProcessTrace {
         let Some(stack) = stack else {
             return StackId::None;
         };
-        *self.stack_ids.entry(Rc::as_ptr(stack)).or_insert_with(|| {
-            // It keeps its address while it is here.
-            self.stacks.push(Rc::clone(stack));
-            StackId::Known(self.stacks.len() - 1)
-        })
+        // It keeps its address while it is here.
+        let found = self.stacks.insert_full(Rc::as_ptr(stack), Rc::clone(stack));
+        StackId::Known(found.0)
     }
 
     /// PyTorch always reports the device; PyTorch's viewers do not show tensors of other frameworks.

@@ -103,9 +103,10 @@ fn segment(out: &mut Out<'_>, frames: Frames<'_>, segment: &SnapshotSegment) -> 
         out.number("device", segment.device)?;
         out.number("address", segment.address)?;
         out.number("total_size", segment.bytes)?;
-        out.number("allocated_size", segment.allocated_bytes)?;
-        out.number("active_size", segment.active_bytes)?;
-        out.number("requested_size", segment.requested_bytes)?;
+        let [allocated, active, requested] = segment.sums();
+        out.number("allocated_size", allocated)?;
+        out.number("active_size", active)?;
+        out.number("requested_size", requested)?;
         out.number("stream", segment.stream)?;
         let kind = if segment.is_small { "small" } else { "large" };
         out.entry("segment_type", kind)?;

@@ -4,7 +4,6 @@
 
 pub mod proto;
 
-use std::hash::RandomState;
 use std::io::Write;
 
 use anyhow::Result;
@@ -77,7 +76,7 @@ pub fn write_launches(
 }
 
 /// Things of which each is once in a message, by their numbers.
-type Numbered<T> = IndexSet<T, RandomState>;
+type Numbered<T> = IndexSet<T>;
 
 /// A message, and what it has already. Ids of all but strings are from 1.
 #[derive(Default)]
