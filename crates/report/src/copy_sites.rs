@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use hashbrown::{HashMap, HashSet};
+use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
 
 use super::{Options, function_name};
@@ -96,19 +97,17 @@ pub fn build(
         let shown = &sites[..sites.len().min(top)];
         omitted += (sites.len() - shown.len()) as u64;
         // A line that copies in two directions is two rows with one label.
-        let mut named: HashMap<&SiteKey, usize> = HashMap::new();
-        let mut stacks: Vec<(&[Frame], &str)> = Vec::new();
+        let mut stacks: IndexMap<&SiteKey, (&[Frame], &str)> = IndexMap::default();
         for (key, site) in shown {
-            named.entry(&key.1).or_insert_with(|| {
-                stacks.push((&site.frames, &site.api));
-                stacks.len() - 1
-            });
+            let stack = stacks.entry(&key.1);
+            stack.or_insert((&site.frames, &site.api));
         }
-        let labels = labels(stacks);
+        let labels = labels(stacks.values().copied()).into_iter();
+        let labels: HashMap<_, _> = stacks.into_keys().zip(labels).collect();
         let mut advised = HashSet::new();
         reports.extend(shown.iter().map(|(key, site)| {
             let quiet_ns = last_ns.unwrap_or(0).saturating_sub(site.sums.last_ns);
-            let mut report = report(key, site, &labels[named[&key.1]], quiet_ns);
+            let mut report = report(key, site, &labels[&key.1], quiet_ns);
             // A line that has several rows gets it once.
             let is_new = |advice: &&'static str| advised.insert((&key.1, *advice));
             report.advice = report.advice.filter(is_new);

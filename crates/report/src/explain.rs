@@ -4,7 +4,6 @@
 //! ([`gpuprobe_engine::verdict`]), what is held is in [`Memleak`].
 
 use std::cmp::Reverse;
-use std::hash::RandomState;
 
 use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
@@ -17,7 +16,7 @@ use gpuprobe_model::text::{printable, size};
 use crate::memleak::{AllocatorReport, HandleReport, Memleak, ProcessReport, SiteReport};
 use crate::owners::OwnerReport;
 use crate::words::{age, amount, plural};
-use crate::{Report, fold, label};
+use crate::{Report, as_text, fold, label};
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;
@@ -54,7 +53,7 @@ pub struct VerdictReport {
     #[serde(serialize_with = "name_of")]
     pub verdict: Verdict,
     /// `certain`, `likely`, or `too early: N more seconds`.
-    #[serde(serialize_with = "text_of")]
+    #[serde(serialize_with = "as_text")]
     pub confidence: Confidence,
     /// Id of the process.
     pub pid: u32,
@@ -92,10 +91,6 @@ pub struct VerdictReport {
 
 fn name_of<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(verdict.name())
-}
-
-fn text_of<S: Serializer>(confidence: &Confidence, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(confidence)
 }
 
 fn word_of<S: Serializer>(grade: &Severity, serializer: S) -> Result<S::Ok, S::Error> {
@@ -360,7 +355,7 @@ fn imported(process: &ProcessReport) -> Option<VerdictReport> {
 /// Physical memory behind handles, by who created these.
 fn handles(process: &ProcessReport) -> Vec<VerdictReport> {
     let tells = process.pytorch().next().is_some();
-    let mut by_owner: IndexMap<&str, (Total, u64), RandomState> = IndexMap::default();
+    let mut by_owner: IndexMap<&str, (Total, u64)> = IndexMap::default();
     for site in process.listed() {
         if site.kinds == [MemoryKind::Vmm] && !(tells && site.is_pooled) {
             let (sum, created) = by_owner.entry(&site.owner).or_default();

@@ -1,7 +1,5 @@
 //! Folding of call stacks in Python programs: the user's own lines, and a summary of the rest.
 
-use std::hash::RandomState;
-
 use gpuprobe_model::stack::{Frame, Language};
 use indexmap::IndexMap;
 
@@ -88,7 +86,7 @@ impl Folded {
 
 /// Number of occurrences of each text, in order of first occurrence.
 fn counts(texts: impl Iterator<Item = String>) -> Vec<(String, u64)> {
-    let mut counts: IndexMap<String, u64, RandomState> = IndexMap::default();
+    let mut counts: IndexMap<String, u64> = IndexMap::default();
     for text in texts {
         *counts.entry(text).or_default() += 1;
     }

@@ -6,7 +6,6 @@
 mod pattern;
 
 use std::fs::File;
-use std::hash::RandomState;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -302,7 +301,7 @@ impl Gate {
         if let Some(baseline) = self.baseline {
             compare(baseline, &mut all);
         }
-        let mut by_excuse: IndexMap<Option<String>, Vec<Leak>, RandomState> = IndexMap::default();
+        let mut by_excuse: IndexMap<Option<String>, Vec<Leak>> = IndexMap::default();
         for mut leak in all {
             if let Some(pattern) = patterns.iter_mut().find(|one| one.matches(&leak)) {
                 pattern.is_unused = false;

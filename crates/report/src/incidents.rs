@@ -285,17 +285,13 @@ pub fn report(
     clock: Option<&WallClock>,
     symbols: &dyn Symbolize,
 ) -> IncidentReport {
-    let reader = NameReader {
-        pid: incident.pid,
-        view,
-        symbols,
-    };
     let (asked, held) = (&incident.asked, &incident.held);
     let (frames, complete) = frames_of(incident.pid, incident.stack.as_deref(), symbols);
     let device = incident.device();
     let identity = &incident.identity;
     let known = device.map_or_else(Default::default, |device| identity.device(device));
-    let (sites, omitted) = reader.sites(&held.sites, held.other_sites);
+    let rest = held.other_sites;
+    let (sites, omitted) = sites_of(incident.pid, &held.sites, rest, view, symbols);
     let api = function_name(asked.row, symbols);
     let seconds = |ns: u64| ns.saturating_sub(incident.time_ns) as f64 / 1e9;
     let gpu = incident.gpu.as_deref();
@@ -339,7 +335,7 @@ pub fn report(
         owners: owners_of(held, symbols),
         sites,
         omitted,
-        allocator: allocator(incident, &reader),
+        allocator: allocator(incident, view, symbols),
         others: others(incident),
     }
 }
@@ -364,14 +360,19 @@ fn by_framework<S: Serializer>(
 }
 
 /// The framework's own message, and the memory that its allocator had handed out.
-fn allocator(incident: &Incident, reader: &NameReader<'_>) -> Option<AllocatorHoldings> {
+fn allocator(
+    incident: &Incident,
+    view: &View,
+    symbols: &dyn Symbolize,
+) -> Option<AllocatorHoldings> {
     let given_up = incident.given_up.as_ref();
     let known = incident.held.allocator.as_ref();
     let device = given_up.and_then(|given_up| given_up.device);
     let device = device.or(known.map(|known| known.device))?;
     let known = known.filter(|known| known.device == device);
     let (sites, omitted) = known.map_or_else(Default::default, |known| {
-        reader.sites(&known.sites, known.other_sites)
+        let rest = known.other_sites;
+        sites_of(incident.pid, &known.sites, rest, view, symbols)
     });
     let said = given_up.filter(|one| one.device.is_some());
     let said = said.map(|one| (one.allocated_bytes, one.reserved_bytes));
@@ -426,59 +427,52 @@ fn others(incident: &Incident) -> Vec<OtherReport> {
     others
 }
 
-/// Finds the names of what a process has called.
-struct NameReader<'a> {
+/// The first of `held` by process `pid`, most first, those of one line of Python together; and what all the others hold.
+fn sites_of(
     pid: u32,
-    view: &'a View,
-    symbols: &'a dyn Symbolize,
-}
-
-impl NameReader<'_> {
-    /// The first of `held`, most first, those of one line of Python together; and what all the others hold.
-    fn sites(
-        &self,
-        held: &[HeldSite],
-        (others, rest): (u64, Total),
-    ) -> (Vec<IncidentSite>, Option<Omitted>) {
-        let mut owners = Owners::new(self.symbols);
-        let mut known: HashMap<SiteKey, usize> = HashMap::new();
-        let mut sites: Vec<IncidentSite> = Vec::new();
-        for site in held.iter().take(LOOKED_UP) {
-            let stack = site.stack.as_deref();
-            let (frames, _) = frames_of(self.pid, stack, self.symbols);
-            let places: Vec<_> = frames.iter().map(place).collect();
-            let is_pooled = owners.of_stack(stack).is_pooled();
-            let key = SiteKey::of_lines(side(site.row), is_pooled, &places);
-            let key = key.filter(|_| self.view.groups_by_lines());
-            let next = sites.len();
-            let index = key.map_or(next, |key| *known.entry(key).or_insert(next));
-            match sites.get_mut(index) {
-                Some(known) => known.live.merge(site.live),
-                None => sites.push(IncidentSite {
-                    id: site.number,
-                    label: String::new(),
-                    api: function_name(site.row, self.symbols),
-                    live: site.live,
-                    stack: frames,
-                }),
-            }
+    held: &[HeldSite],
+    (others, rest): (u64, Total),
+    view: &View,
+    symbols: &dyn Symbolize,
+) -> (Vec<IncidentSite>, Option<Omitted>) {
+    let mut owners = Owners::new(symbols);
+    let mut known: HashMap<SiteKey, usize> = HashMap::new();
+    let mut sites: Vec<IncidentSite> = Vec::new();
+    for site in held.iter().take(LOOKED_UP) {
+        let stack = site.stack.as_deref();
+        let (frames, _) = frames_of(pid, stack, symbols);
+        let places: Vec<_> = frames.iter().map(place).collect();
+        let is_pooled = owners.of_stack(stack).is_pooled();
+        let key = SiteKey::of_lines(side(site.row), is_pooled, &places);
+        let key = key.filter(|_| view.groups_by_lines());
+        let next = sites.len();
+        let index = key.map_or(next, |key| *known.entry(key).or_insert(next));
+        match sites.get_mut(index) {
+            Some(known) => known.live.merge(site.live),
+            None => sites.push(IncidentSite {
+                id: site.number,
+                label: String::new(),
+                api: function_name(site.row, symbols),
+                live: site.live,
+                stack: frames,
+            }),
         }
-        sites.sort_by_key(|site| (Reverse(site.live.bytes), site.id));
-        let mut omitted = Omitted {
-            sites: others,
-            allocations: rest.allocations,
-            bytes: rest.bytes,
-        };
-        let beyond = sites.drain(SITES.min(sites.len())..).map(|site| site.live);
-        let further = held.iter().skip(LOOKED_UP).map(|site| site.live);
-        beyond
-            .chain(further)
-            .for_each(|live| omitted.add_site(live));
-        let labels = labels(sites.iter().map(|site| (&*site.stack, &*site.api)));
-        for (site, label) in sites.iter_mut().zip(labels) {
-            site.label = label;
-            site.stack = shown(std::mem::take(&mut site.stack), self.view).0;
-        }
-        (sites, omitted.if_any())
     }
+    sites.sort_by_key(|site| (Reverse(site.live.bytes), site.id));
+    let mut omitted = Omitted {
+        sites: others,
+        allocations: rest.allocations,
+        bytes: rest.bytes,
+    };
+    let beyond = sites.drain(SITES.min(sites.len())..).map(|site| site.live);
+    let further = held.iter().skip(LOOKED_UP).map(|site| site.live);
+    beyond
+        .chain(further)
+        .for_each(|live| omitted.add_site(live));
+    let labels = labels(sites.iter().map(|site| (&*site.stack, &*site.api)));
+    for (site, label) in sites.iter_mut().zip(labels) {
+        site.label = label;
+        site.stack = shown(std::mem::take(&mut site.stack), view).0;
+    }
+    (sites, omitted.if_any())
 }

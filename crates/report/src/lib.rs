@@ -34,7 +34,7 @@ pub mod work;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::hash::RandomState;
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use chrono::{DateTime, FixedOffset, Local};
@@ -270,7 +270,7 @@ pub fn needed_locations(
 /// Symbols that note which locations are looked up.
 struct RequestedLocations<'a> {
     symbols: &'a dyn Symbolize,
-    locations: RefCell<IndexSet<(u32, Location, bool), RandomState>>,
+    locations: RefCell<IndexSet<(u32, Location, bool)>>,
 }
 
 impl Symbolize for RequestedLocations<'_> {
@@ -324,6 +324,11 @@ pub fn function_name(row: u16, symbols: &dyn Symbolize) -> Cow<'static, str> {
         Some(function) => function.name().into(),
         None => symbols.function(row).unwrap_or_default().to_owned().into(),
     }
+}
+
+/// Serialises what people read.
+fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]

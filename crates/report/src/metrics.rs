@@ -4,7 +4,6 @@
 //! those of their last report. Labels are names and numbers: no address, command line or environment is in one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,7 +111,7 @@ pub struct Metrics {
 }
 
 /// The series of processes, those with most memory first.
-type ProcessesSeries = IndexMap<u32, SeriesSet, RandomState>;
+type ProcessesSeries = IndexMap<u32, SeriesSet>;
 
 impl Metrics {
     /// Metrics of no report yet.
@@ -218,7 +217,9 @@ impl Metrics {
         let most = self.scope.limits.sites;
         for process in memleak.processes.iter().filter(|process| !process.exited) {
             let (pid, bytes) = (process.who.pid, process.live.gpu.bytes);
-            let mut series = SeriesSet::new(process_labels(process));
+            let (container, cgroup) = (process.container.as_deref(), process.cgroup.as_deref());
+            let labelled = process_labels(&process.who, container, cgroup);
+            let mut series = SeriesSet::new(labelled);
             series.add_memory(process, memleak);
             if !process.traced {
                 series.add_verdicts(report, pid, most);
@@ -529,12 +530,8 @@ const MAX_CHARACTERS: usize = 160;
 
 /// The series of a process, which may have no memory.
 fn series_of<'a>(all: &'a mut ProcessesSeries, who: &Who) -> &'a mut SeriesSet {
-    all.entry(who.pid).or_insert_with(|| {
-        SeriesSet::new(process_labels(&ProcessReport {
-            who: who.clone(),
-            ..ProcessReport::default()
-        }))
-    })
+    all.entry(who.pid)
+        .or_insert_with(|| SeriesSet::new(process_labels(who, None, None)))
 }
 
 fn labels<const COUNT: usize>(labels: [(&'static str, &str); COUNT]) -> Labels {
@@ -542,16 +539,16 @@ fn labels<const COUNT: usize>(labels: [(&'static str, &str); COUNT]) -> Labels {
 }
 
 /// The labels that all series of a process have.
-fn process_labels(process: &ProcessReport) -> Labels {
-    let pod = process.cgroup.as_deref().and_then(pod_uid_in);
-    let text = |text: &Option<String>| text.as_deref().map(clean).unwrap_or_default();
-    let number = |number: Option<u32>| number.map_or(String::new(), |number| number.to_string());
+fn process_labels(who: &Who, container: Option<&str>, cgroup: Option<&str>) -> Labels {
+    let pod = cgroup.and_then(pod_uid_in);
+    let text = |text: Option<&str>| text.map(clean).unwrap_or_default();
+    let uid = who.uid.map_or(String::new(), |uid| uid.to_string());
     vec![
-        ("pid", number(Some(process.who.pid))),
-        ("comm", text(&process.who.comm)),
-        ("uid", number(process.who.uid)),
-        ("container_id", text(&process.container)),
-        ("pod_uid", text(&pod)),
+        ("pid", who.pid.to_string()),
+        ("comm", text(who.comm.as_deref())),
+        ("uid", uid),
+        ("container_id", text(container)),
+        ("pod_uid", text(pod.as_deref())),
     ]
 }
 

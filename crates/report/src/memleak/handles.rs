@@ -1,7 +1,6 @@
 //! Objects that take memory outside of call sites, by the line that made them.
 
 use std::cmp::Reverse;
-use std::hash::RandomState;
 
 use indexmap::IndexMap;
 use serde::{Serialize, Serializer};
@@ -71,7 +70,7 @@ pub(super) fn handle_reports(
     options: &Options,
     sources: ReportSources<'_>,
 ) -> Vec<HandleReport> {
-    let mut groups: IndexMap<_, Group, RandomState> = IndexMap::default();
+    let mut groups: IndexMap<_, Group> = IndexMap::default();
     let all = process.handles.sites();
     let counted = all.iter().enumerate().filter(|(_, made)| made.created > 0);
     for (index, made) in counted {

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::hash::RandomState;
 
 use chrono::{DateTime, FixedOffset};
 use hashbrown::HashMap;
@@ -437,7 +436,7 @@ fn select<'a>(
             site.add(allocation);
         }
     }
-    let mut found: IndexMap<u32, Group<'a>, RandomState> = IndexMap::default();
+    let mut found: IndexMap<u32, Group<'a>> = IndexMap::default();
     for (number, (site, included)) in (0..).zip(process.sites.iter().zip(&included)) {
         let id = groups.id(number);
         let group = found.entry(id).or_default();

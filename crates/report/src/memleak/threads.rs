@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, FixedOffset};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{Omitted, SiteGroups, live, optional_hex};
-use crate::{Options, ReportSources, clock_micros, function_name};
+use crate::{Options, ReportSources, as_text, clock_micros, function_name};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::{Allocation, Process};
@@ -47,7 +47,7 @@ pub struct AllocationReport {
     /// Device index as CUDA numbers it in the process, if known; `None` for host memory.
     pub device: Option<u16>,
     /// Kind of memory, by name in JSON.
-    #[serde(serialize_with = "kind_name")]
+    #[serde(serialize_with = "as_text")]
     pub kind: MemoryKind,
     /// Whether it is host memory.
     #[serde(skip)]
@@ -86,10 +86,6 @@ pub struct AllocationReport {
     pub pool: Option<u64>,
 }
 
-fn kind_name<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(kind.name())
-}
-
 /// The threads with live allocations.
 pub(super) fn thread_reports(
     process: &Process,
@@ -123,13 +119,12 @@ pub(super) fn thread_reports(
     let threads = threads.map(|thread| (thread, process.held_by(thread)));
     let threads = threads.filter(|(_, live)| !live.is_empty());
     let threads = threads.map(|(thread, live)| {
-        let (largest, filtered) = listed.remove(&thread.tid).unzip();
-        let (largest, filtered) = (largest.unwrap_or_default(), filtered.unwrap_or_default());
+        let (largest, filtered) = listed.remove(&thread.tid).unwrap_or_default();
         let all = live.all();
         // A traced process chooses the sizes.
         let left_bytes = all.bytes.saturating_sub(filtered.bytes);
         let left = all.allocations.saturating_sub(filtered.allocations);
-        let sizes = largest.iter().map(|one| one.size_bytes);
+        let sizes = largest.values().map(|one| one.size_bytes);
         ThreadReport {
             tid: (thread.tid != 0).then_some(thread.tid),
             comm: thread.comm.clone(),
@@ -137,7 +132,7 @@ pub(super) fn thread_reports(
             omitted_allocations: left.saturating_sub(largest.len() as u64),
             omitted_bytes: sizes.fold(left_bytes, u64::saturating_sub),
             filtered: filtered.if_any(),
-            allocations: largest.iter().map(report).collect(),
+            allocations: largest.values().map(report).collect(),
         }
     });
     let mut threads: Vec<_> = threads.collect();
@@ -158,16 +153,16 @@ pub(super) fn thread_reports(
 fn list<'a>(
     process: &'a Process,
     options: &Options,
-) -> HashMap<u32, (Vec<&'a Allocation>, Omitted)> {
+) -> HashMap<u32, (BTreeMap<impl Ord + use<>, &'a Allocation>, Omitted)> {
     let view = &options.view;
     let top = match options.allocations {
         true => options.top.unwrap_or(usize::MAX),
         false => 0,
     };
-    if top == 0 && view.includes_all() {
-        return HashMap::new();
-    }
     let mut threads: HashMap<u32, (BTreeMap<_, _>, Omitted)> = HashMap::new();
+    if top == 0 && view.includes_all() {
+        return threads;
+    }
     for allocation in process.allocations() {
         let (bytes, end_ns) = (allocation.size_bytes, allocation.end_ns);
         let (first, filtered) = threads.entry(allocation.tid()).or_default();
@@ -185,10 +180,5 @@ fn list<'a>(
             first.pop_last();
         }
     }
-    let threads = threads.into_iter();
-    let threads = threads.map(|(tid, (first, filtered))| {
-        let first = first.into_values().collect();
-        (tid, (first, filtered))
-    });
-    threads.collect()
+    threads
 }
