@@ -59,29 +59,18 @@ fn sample(line: &str) -> Option<(NaiveDateTime, Option<usize>, f64)> {
     let gpu = fields
         .next()
         .map(|gpu| gpu.parse().ok().filter(|&gpu| gpu < MAX_GPUS));
-    let (used, unit) = used.split_once(' ').unwrap_or((used, "MiB"));
-    let bits = match unit.trim() {
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        _ => return None,
-    };
-    let used = used
-        .parse()
-        .ok()
-        .filter(|used: &f64| used.is_finite() && *used >= 0.0)?;
+    let mib: f64 = used.trim_end_matches(" MiB").parse().ok()?;
     // An index that is none is an error, as are further fields.
     let is_valid = fields.next().is_none() && gpu != Some(None);
-    is_valid.then_some((time, gpu.flatten(), used * 2f64.powi(bits)))
+    let bytes = Some(mib * 1_048_576.0).filter(|bytes| bytes.is_finite() && *bytes >= 0.0)?;
+    is_valid.then_some((time, gpu.flatten(), bytes))
 }
 
 /// GPUs come in turn, all of a turn at nearly the same time. Their number is the least after which
 /// there is regularly a pause that is about as long as any.
 fn count_gpus(samples: &[SmiSample]) -> usize {
-    let gaps: Vec<_> = samples
-        .windows(2)
-        .map(|pair| pair[1].0 - pair[0].0)
-        .collect();
+    let pairs = samples.windows(2);
+    let gaps: Vec<_> = pairs.map(|pair| pair[1].0 - pair[0].0).collect();
     let pause = |gpus: usize| {
         let mut pauses: Vec<_> = gaps.iter().skip(gpus - 1).step_by(gpus).collect();
         pauses.sort();
