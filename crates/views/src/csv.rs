@@ -45,20 +45,18 @@ impl ReportWriter for Csv {
                 false => &[],
             };
             let rows = memleak.processes.iter().flat_map(AllocationRow::of_process);
-            let has_header = !std::mem::replace(&mut self.header_written, true);
             let columns = [memory::live(), sites];
-            Rows::new(b',', out).table(has_header, &first, &columns, rows)
+            Rows::new(b',', out).table(self.takes_header(), &first, &columns, rows)
         } else if let Some(cudatrace) = &report.cudatrace {
             self.objects(KERNELS, &cudatrace.kernels, &first, out)
         } else if let Some(copies) = report.bandwidth_util.as_ref().filter(|it| it.is_by_site) {
-            let has_header = !std::mem::replace(&mut self.header_written, true);
-            Rows::new(b',', out).table(has_header, &first, &[COPY_SITES], &copies.sites)
+            let rows = &copies.sites;
+            Rows::new(b',', out).table(self.takes_header(), &first, &[COPY_SITES], rows)
         } else if let Some(bandwidth) = &report.bandwidth_util {
             self.objects(DIRECTIONS, &bandwidth.directions, &first, out)
         } else if let Some(activity) = &report.activity {
             let rows = activity.processes.iter().flat_map(sums);
-            let has_header = !std::mem::replace(&mut self.header_written, true);
-            Rows::new(b',', out).table(has_header, &first, &[SUMS], rows)
+            Rows::new(b',', out).table(self.takes_header(), &first, &[SUMS], rows)
         } else {
             Ok(())
         }
@@ -74,6 +72,11 @@ impl ReportWriter for Csv {
 }
 
 impl Csv {
+    /// Whether the header comes next, which it does once.
+    fn takes_header(&mut self) -> bool {
+        !std::mem::replace(&mut self.header_written, true)
+    }
+
     /// Writes these fields of objects, in rows that begin with `first` if they are part of a report.
     fn objects(
         &mut self,
@@ -83,7 +86,7 @@ impl Csv {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut rows = Rows::new(b',', out);
-        if !std::mem::replace(&mut self.header_written, true) {
+        if self.takes_header() {
             let names = first.iter().map(|(name, _)| *name);
             rows.row(names.chain(columns.split(' ')).map(Into::into))?;
         }
