@@ -97,13 +97,9 @@ fn write_process(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()>
             let (address, place) = (one.address, place(one));
             writeln!(out, "    {address:#x}:{place}: {}", size(one.bytes))?;
         }
-        let more = thread.omitted_allocations;
+        let (more, bytes) = (thread.omitted_allocations, size(thread.omitted_bytes));
         if more > 0 {
-            writeln!(
-                out,
-                "    ... and {more} more, {}",
-                size(thread.omitted_bytes)
-            )?;
+            writeln!(out, "    ... and {more} more, {bytes}")?;
         }
     }
     Ok(())

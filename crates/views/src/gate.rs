@@ -40,15 +40,10 @@ fn lines(result: &GateReport) -> Vec<String> {
         lines.push(format!("  ... and {more}"));
     }
     for one in &result.excused {
-        let (stacks, held) = (
-            plural(one.call_stacks, "call stack"),
-            size(one.amount.bytes),
-        );
-        let head = if one.why == Verdict::TooEarly.name() {
-            "not judged"
-        } else {
-            "no leak"
-        };
+        let stacks = plural(one.call_stacks, "call stack");
+        let held = size(one.amount.bytes);
+        let is_early = one.why == Verdict::TooEarly.name();
+        let head = ["no leak", "not judged"][usize::from(is_early)];
         lines.push(format!("{head}: {held} at {stacks}, {}", one.why));
     }
     let unused = result.unused_suppressions.iter();
@@ -107,11 +102,8 @@ fn before(leak: &Leak) -> String {
 fn write_junit(result: &GateReport, mut out: impl Write) -> io::Result<()> {
     let tolerated = || format!("{} tolerated", size(result.tolerated_bytes));
     let why = (!result.failed).then(tolerated);
-    let mut cases: Vec<_> = result
-        .leaks
-        .iter()
-        .map(|leak| (leak, why.clone()))
-        .collect();
+    let leaks = result.leaks.iter();
+    let mut cases: Vec<_> = leaks.map(|leak| (leak, why.clone())).collect();
     for one in &result.excused {
         cases.extend(one.sites.iter().map(|site| (site, Some(one.why.clone()))));
     }
@@ -147,11 +139,8 @@ fn write_junit(result: &GateReport, mut out: impl Write) -> io::Result<()> {
         match why {
             Some(why) => {
                 let held = xml(&amount(leak.amount.bytes, leak.amount.allocations));
-                writeln!(
-                    out,
-                    r#"<skipped message="{held}, {}"/></testcase>"#,
-                    xml(why)
-                )?;
+                let why = xml(why);
+                writeln!(out, r#"<skipped message="{held}, {why}"/></testcase>"#)?;
             }
             None => writeln!(
                 out,

@@ -24,17 +24,12 @@ type Frames<'a> = &'a dyn Fn(StackId) -> Vec<FrameTexts>;
 /// Writes a snapshot: its traces, in the order of devices, then its segments.
 pub(super) fn write(snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
     let frames: Frames<'_> = &|stack| snapshot.frames(stack);
-    write_parts(
-        snapshot.devices(),
-        &snapshot.segments(),
-        frames,
-        out,
-        |out, device| {
-            out.list(snapshot.events(device), |out, one| {
-                event(out, snapshot, &one)
-            })
-        },
-    )
+    let devices = snapshot.devices();
+    write_parts(devices, &snapshot.segments(), frames, out, |out, device| {
+        out.list(snapshot.events(device), |out, one| {
+            event(out, snapshot, &one)
+        })
+    })
 }
 
 /// Writes a snapshot of blocks that were just found in the memory of a process. The traces have nothing but the time.
@@ -45,24 +40,19 @@ pub fn write_found(found: &FoundSnapshot, out: &mut dyn Write) -> io::Result<()>
     let time_us = chrono::Utc::now().timestamp_micros();
     let last = found.segments.iter().map(|segment| segment.device).max();
     let devices = last.map_or(0, |last| last + 1);
-    write_parts(
-        devices,
-        &found.segments,
-        &|stack| found.frames(stack),
-        out,
-        |out, _| {
-            out.list([()], |out, ()| {
-                out.dict(|out| {
-                    out.entry("action", "snapshot")?;
-                    out.number("addr", 0)?;
-                    out.number("size", 0)?;
-                    out.number("stream", 0)?;
-                    out.number("time_us", time_us)?;
-                    stack(out, &|_| Vec::new(), StackId::None)
-                })
+    let frames: Frames<'_> = &|stack| found.frames(stack);
+    write_parts(devices, &found.segments, frames, out, |out, _| {
+        out.list([()], |out, ()| {
+            out.dict(|out| {
+                out.entry("action", "snapshot")?;
+                out.number("addr", 0)?;
+                out.number("size", 0)?;
+                out.number("stream", 0)?;
+                out.number("time_us", time_us)?;
+                stack(out, frames, StackId::None)
             })
-        },
-    )
+        })
+    })
 }
 
 fn write_parts(

@@ -176,13 +176,9 @@ fn legend<DB: DrawingBackend>(
         let label = format!("peak {} at {when:.3} {unit}", size(peak.1 as u64));
         (label, PEAK.to_rgba(), 3)
     });
-    let leaked = chart.leaked;
-    let leaked = leaked.map(|bytes| {
-        (
-            format!("never freed: {}", size(bytes as u64)),
-            LEAK.to_rgba(),
-            6,
-        )
+    let leaked = chart.leaked.map(|bytes| {
+        let label = format!("never freed: {}", size(bytes as u64));
+        (label, LEAK.to_rgba(), 6)
     });
     let style = TextStyle::from((FONT, text).into_font()).color(&INK);
     let style = style.pos(Pos::new(HPos::Left, VPos::Center));

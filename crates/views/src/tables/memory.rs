@@ -71,10 +71,8 @@ impl<'a> SiteRow<'a> {
         let judgement = self.site.judgement.as_ref();
         // That something was never freed, the heading says.
         let shown = judgement.map(Judgement::shown);
-        some(
-            shown.filter(|shown| *shown != Verdict::NeverFreed),
-            Cell::Verdict,
-        )
+        let shown = shown.filter(|shown| *shown != Verdict::NeverFreed);
+        some(shown, Cell::Verdict)
     }
 
     fn change(&self) -> Option<i64> {

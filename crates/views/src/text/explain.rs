@@ -96,13 +96,8 @@ fn write_one(one: &VerdictReport, page: &mut Page) {
 /// The stack of a site, below its verdict.
 fn below(site: &SiteReport, layout: Layout) -> Vec<String> {
     let columns = layout.columns.map(|columns| columns.saturating_sub(INDENT));
-    let lines = lines(
-        site,
-        &View::default(),
-        Layout { columns, ..layout },
-        LISTING,
-    );
-    let lines = lines.iter();
+    let layout = Layout { columns, ..layout };
+    let lines = lines(site, &View::default(), layout, LISTING).into_iter();
     lines.map(|line| format!("{:INDENT$}{line}", "")).collect()
 }
 

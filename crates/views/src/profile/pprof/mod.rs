@@ -56,12 +56,8 @@ pub fn write_launches(
     out: &mut dyn Write,
 ) -> Result<()> {
     let period = ("launches", "count");
-    let mut builder = Builder::new(
-        &[period, ("captured", "count")],
-        "launches",
-        period,
-        time_ns,
-    );
+    let types = [period, ("captured", "count")];
+    let mut builder = Builder::new(&types, "launches", period, time_ns);
     let kernels = trace.iter().flat_map(|trace| &trace.kernels);
     for kernel in kernels.filter(|kernel| !kernel.exited) {
         let name = match kernel.mangled {
