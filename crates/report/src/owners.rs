@@ -15,7 +15,7 @@ use serde::Serialize;
 use gpuprobe_cuda::{Framework, MemoryKind};
 use gpuprobe_engine::Process;
 use gpuprobe_model::Total;
-use gpuprobe_model::stack::{CallStack, Location, ModuleId, Symbolize};
+use gpuprobe_model::stack::{CallStack, ModuleId, Symbolize};
 use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::{CodeRole, PYTHON, role};
 
@@ -175,33 +175,6 @@ impl<'a> Owners<'a> {
         }
         path
     }
-}
-
-/// The interpreter that runs `process`: it is on a call stack, or the command.
-pub(crate) fn interpreter(process: &Process, symbols: &dyn Symbolize) -> Option<&'static str> {
-    let mut known = HashMap::new();
-    let mut is_python = |location: &Location| match location.module {
-        Some(ModuleId::PYTHON) => true,
-        Some(module) => *known.entry(module).or_insert_with(|| {
-            let path = symbols.module(location).unwrap_or_default();
-            role(&path) == CodeRole::Owner(PYTHON.into())
-        }),
-        None => false,
-    };
-    let held = process.tensors.iter().map(|allocator| &allocator.blocks);
-    let sites = std::iter::once(process)
-        .chain(held)
-        .flat_map(|held| held.sites.iter());
-    let mut stacks = sites.filter_map(|site| site.stack.as_deref());
-    let command = process
-        .identity
-        .command
-        .as_deref()
-        .or(process.comm.as_deref());
-    let program = command.and_then(|command| command.split(' ').next());
-    let is_command = file_name(program.unwrap_or("")).starts_with("python");
-    (is_command || stacks.any(|stack| stack.locations.iter().any(&mut is_python)))
-        .then_some("Python")
 }
 
 /// Live memory at all sites of `process` by owner, and the frameworks with memory in their pools.

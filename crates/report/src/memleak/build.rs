@@ -1,7 +1,7 @@
 //! Builds the report of live memory from the ledger.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::sites::{Holder, SiteGroups, SiteLists, site_lists};
 use super::threads::thread_reports;
@@ -18,13 +18,15 @@ use gpuprobe_engine::totals::MemorySums;
 use gpuprobe_engine::verdict;
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::GpuUsage;
+use gpuprobe_model::stack::{Location, ModuleId, Symbolize};
+use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::owners::{CodeRole, PYTHON, role};
 
 /// Builds the report of the memory that the ledger holds now.
 pub fn build(ledger: &Ledger, options: &Options, sources: ReportSources<'_>) -> Memleak {
-    let mut processes: Vec<_> = ledger
-        .processes(options.is_final)
-        .map(|process| process_report(process, options, sources))
-        .collect();
+    let processes = ledger.processes(options.is_final);
+    let processes = processes.map(|process| process_report(process, options, sources));
+    let mut processes: Vec<_> = processes.collect();
     let usage = sources.usage.into_iter();
     let untraced = usage.flat_map(|usage| untraced(usage, options));
     let listed: HashSet<u32> = processes.iter().map(|process| process.who.pid).collect();
@@ -136,7 +138,7 @@ fn process_report(
         traced: true,
         from_start: process.from_birth,
         interpreter: (options.explains)
-            .then(|| owners::interpreter(process, sources.symbols))
+            .then(|| interpreter(process, sources.symbols))
             .flatten(),
         traced_from_ms: sources
             .usage
@@ -170,6 +172,27 @@ fn process_report(
         add_details(&mut report, process, options, sources);
     }
     report
+}
+
+/// The interpreter that runs `process`: it is on a call stack, or the command.
+fn interpreter(process: &Process, symbols: &dyn Symbolize) -> Option<&'static str> {
+    let mut known = HashMap::new();
+    let mut is_python = |location: &Location| match location.module {
+        Some(ModuleId::PYTHON) => true,
+        Some(module) => *known.entry(module).or_insert_with(|| {
+            let path = symbols.module(location).unwrap_or_default();
+            role(&path) == CodeRole::Owner(PYTHON.into())
+        }),
+        None => false,
+    };
+    let sites = Holder::all(process).flat_map(|one| one.sites().sites.iter());
+    let mut stacks = sites.filter_map(|site| site.stack.as_deref());
+    let command = process.identity.command.as_deref();
+    let command = command.or(process.comm.as_deref());
+    let program = command.and_then(|command| command.split(' ').next());
+    let is_command = file_name(program.unwrap_or("")).starts_with("python");
+    (is_command || stacks.any(|stack| stack.locations.iter().any(&mut is_python)))
+        .then_some("Python")
 }
 
 /// Adds what the memory of a process consists of.
@@ -207,14 +230,10 @@ fn add_details(
     let allocators = process.tensors.iter();
     let reports = allocators.filter_map(|one| allocator::report(process, one, options, sources));
     report.allocators = reports.collect();
+    let traced = report.allocators.iter().map(|one| one.framework);
     // Their blocks are traced.
-    let is_traced = |name: &&str| {
-        report
-            .allocators
-            .iter()
-            .any(|one| owners::is_pool_of(name, one.framework))
-    };
-    report.framework_pools.retain(|name| !is_traced(name));
+    let pools = &mut report.framework_pools;
+    pools.retain(|name| !traced.clone().any(|one| owners::is_pool_of(name, one)));
     let dropped = process.tensors.dropped().iter();
     report.frameworks_not_recorded = dropped.map(|framework| framework.name()).collect();
 }
@@ -254,12 +273,8 @@ fn nvml_of(process: &Process, sources: ReportSources<'_>) -> Option<NvmlUsage> {
 fn untraced(usage: &GpuUsage, options: &Options) -> impl Iterator<Item = ProcessReport> {
     usage.untraced.iter().map(|(&pid, process)| {
         let used = usage.processes.get(&pid);
-        let who = Who::of(
-            pid,
-            Some(process.uid),
-            Some(&process.comm),
-            &process.identity,
-        );
+        let (uid, comm) = (Some(process.uid), Some(&*process.comm));
+        let who = Who::of(pid, uid, comm, &process.identity);
         ProcessReport {
             gpus: gpu_shares(&[], used.map_or(&[], Vec::as_slice)),
             nvml: NvmlUsage::of(pid, 0, usage),
