@@ -120,40 +120,30 @@ pub fn build(
 /// The report of a site whose process has copied elsewhere only for `quiet_ns`.
 fn report(key: &Key, site: &Site, label: &str, quiet_ns: u64) -> CopySiteReport {
     let &(pid, _, _, direction, host_memory) = key;
-    let CopySums {
-        calls,
-        bytes,
-        ns,
-        mut waits,
-        first_ns,
-        last_ns,
-    } = site.sums;
+    let sums = &site.sums;
+    let (calls, bytes) = (sums.calls, sums.bytes);
     // PyTorch waits for the stream when it has queued the copy of a scalar.
     let reads_scalar = |frame: &Frame| frame.function.contains("_local_scalar_dense");
-    if site.frames.iter().any(reads_scalar) {
-        waits = calls;
-    }
+    let always_waits = site.frames.iter().any(reads_scalar);
+    let waits = if always_waits { calls } else { sums.waits };
     let is_small = bytes <= calls.saturating_mul(SMALL);
-    let is_burst = last_ns.saturating_sub(first_ns) < quiet_ns;
+    let is_burst = sums.last_ns.saturating_sub(sums.first_ns) < quiet_ns;
     let advice = match host_memory {
         _ if calls < LOOP || is_burst => None,
         _ if is_small && waits == calls && direction == Direction::DeviceToHost => Some(READS),
         Some(MemoryKind::Pageable) => Some(PAGEABLE),
         _ => None,
     };
+    let is_known = !site.frames.is_empty();
     CopySiteReport {
         pid,
-        label: if site.frames.is_empty() {
-            site.api.clone()
-        } else {
-            label.to_owned()
-        },
+        label: if is_known { label } else { &site.api }.to_owned(),
         api: site.api.clone(),
         direction: direction.name(),
         host_memory: host_memory.map(MemoryKind::name),
         calls,
         bytes,
-        ns,
+        ns: sums.ns,
         waits,
         advice,
     }

@@ -70,25 +70,26 @@ pub(super) fn handle_reports(
     options: &Options,
     sources: ReportSources<'_>,
 ) -> Vec<HandleReport> {
-    let mut groups: IndexMap<_, Group> = IndexMap::default();
+    // Indices of the sites in the engine, and a stack, by kind and label.
+    let mut groups: IndexMap<_, (Vec<usize>, Vec<Frame>)> = IndexMap::new();
     let all = process.handles.sites();
     let counted = all.iter().enumerate().filter(|(_, made)| made.created > 0);
     for (index, made) in counted {
         let (stack, _) = frames_of(process.pid, made.stack.as_deref(), sources.symbols);
         let api = || function_name(made.row, sources.symbols).into_owned();
         let label = label::label(callers(&stack)).unwrap_or_else(api);
-        let group = groups.entry((made.kind, label)).or_default();
-        group.sites.push(index);
-        if group.stack.is_empty() {
-            group.stack = stack;
+        let (sites, found) = groups.entry((made.kind, label)).or_default();
+        sites.push(index);
+        if found.is_empty() {
+            *found = stack;
         }
     }
     let now_ns = process.ended_ns.unwrap_or(options.now_ns);
     let outside = process.outside.shape(now_ns);
-    let reports = groups.into_iter().map(|((kind, label), group)| {
-        let sites = group.sites.iter().map(|&index| &all[index]);
+    let reports = groups.into_iter().map(|((kind, label), (indices, stack))| {
+        let sites = indices.iter().map(|&index| &all[index]);
         let shape = process.handles.shape(kind, sites.clone(), now_ns);
-        let at = label::lines(callers(&group.stack)).next();
+        let at = label::lines(callers(&stack)).next();
         let at = at.map(|(file, line)| place(file, Some(line)));
         let sum = |part: fn(&HandleSite) -> u64| sites.clone().map(part).sum();
         HandleReport {
@@ -98,10 +99,10 @@ pub(super) fn handle_reports(
             created: sum(|site| site.created),
             destroyed: sum(|site| site.destroyed),
             live: sum(HandleSite::live),
-            devices: process.handles.primary_of(&group.sites),
+            devices: process.handles.primary_of(&indices),
             judgement: verdict::judge(&shape),
             beside: outside.as_ref().and_then(|rest| grown_beside(rest, &shape)),
-            stack: shown(group.stack, &options.view).0,
+            stack: shown(stack, &options.view).0,
         }
     });
     let mut reports: Vec<_> = reports.collect();
@@ -117,12 +118,4 @@ fn callers(frames: &[Frame]) -> &[Frame] {
         LIBRARIES.iter().any(|library| name.starts_with(library))
     };
     &frames[frames.iter().take_while(is_own).count()..]
-}
-
-/// Call sites with one label.
-#[derive(Default)]
-struct Group {
-    /// Indices of the sites in the engine.
-    sites: Vec<usize>,
-    stack: Vec<Frame>,
 }
