@@ -278,23 +278,19 @@ impl Gate {
         let (mut result, mut patterns) = (self.result, self.patterns);
         let mut all = Vec::new();
         for process in memleak.processes.iter().filter(|process| process.traced) {
-            let (name, is_by_growth) = match self.rule.applied(process, source) {
-                Some(applied) => applied,
-                None => {
-                    result.still_running += 1;
-                    continue;
-                }
+            let Some((name, is_by_growth)) = self.rule.applied(process, source) else {
+                result.still_running += 1;
+                continue;
             };
             if !result.rules.contains(&name) {
                 result.rules.push(name);
             }
-            match is_by_growth {
-                true => all.extend(growing(process, explain)),
-                false => all.extend(never_freed(process)),
+            if !is_by_growth {
+                all.extend(never_freed(process));
             }
-            if !is_by_growth && self.rule == Rule::Leak {
-                all.extend(growing(process, explain).filter(|leak| leak.full_label.is_empty()));
-            }
+            let is_outside = |leak: &Leak| self.rule == Rule::Leak && leak.full_label.is_empty();
+            let grown = growing(process, explain);
+            all.extend(grown.filter(|leak| is_by_growth || is_outside(leak)));
         }
         all.extend(forgotten(memleak, self.rule));
         all.retain(|one| one.amount.allocations > 0);
@@ -345,11 +341,7 @@ impl Rule {
             },
             Self::Leak | Self::Growing => (true, ""),
         };
-        let what = if is_by_growth {
-            "growing"
-        } else {
-            "never freed"
-        };
+        let what = ["never freed", "growing"][usize::from(is_by_growth)];
         Some((format!("{kind}{running}: {what}"), is_by_growth))
     }
 }
