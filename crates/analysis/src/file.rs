@@ -193,7 +193,8 @@ impl File {
     /// Whether `question` is about launches, and the file has no times of these, which a range could select.
     pub fn has_no_times_for(&self, question: Analysis) -> Result<bool> {
         let is_about_launches = question == Analysis::Kernels || question.is_about_everything();
-        Ok(is_about_launches && work::are_launches_only_counted(&self.database)?)
+        let is_counted = self.database.has_rows(work::COUNTS)?;
+        Ok(is_about_launches && is_counted && !work::has_single_launches(&self.database)?)
     }
 
     /// Passes each total of live memory to `take`: nanoseconds from the first memory event; bytes in all, and by how
@@ -299,11 +300,8 @@ impl File {
         };
         let start = self.session.wall(0).map(|start| WallClock::at(start, 0));
         let now_ns = self.now_ns(question, played);
-        let ran_ns = state
-            .activity
-            .processes()
-            .map(|(_, process)| process.last_ns)
-            .max();
+        let active = state.activity.processes();
+        let ran_ns = active.map(|(_, process)| process.last_ns).max();
         let ran_ns = ran_ns.unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
         let mut options = Options {
             modes: Modes {
@@ -353,14 +351,9 @@ impl File {
         if question.is_about_everything() {
             spans.activities(&state.activity);
             about.run_ns = spans.run_ns();
-            let ledger = played.map(Played::ledger);
-            about.processes = Some(processes::rows(
-                &report,
-                ledger,
-                &spans,
-                &self.session,
-                about.recorded,
-            ));
+            let (ledger, recorded) = (played.map(Played::ledger), about.recorded);
+            let rows = processes::rows(&report, ledger, &spans, &self.session, recorded);
+            about.processes = Some(rows);
         }
         // A list of processes shows no more of memory.
         report.memleak = report.memleak.filter(|_| question != Analysis::Processes);

@@ -84,10 +84,9 @@ impl Filter {
                     );
                 };
                 let ns = time.timestamp_nanos_opt();
-                let ns = ns
-                    .context("the time is out of range")?
-                    .saturating_sub(start_ns);
-                *moment = Moment::After(ns.saturating_sub(first_ns.unwrap_or(0)));
+                let ns = ns.context("the time is out of range")?;
+                let begin_ns = start_ns.saturating_add(first_ns.unwrap_or(0));
+                *moment = Moment::After(ns.saturating_sub(begin_ns));
             }
         }
         let (Some(from), Some(first_ns)) = (self.begin_ns(), first_ns) else {
@@ -117,15 +116,11 @@ impl Filter {
         }
         let (mut pids, mut devices) = (BTreeSet::new(), BTreeSet::new());
         for (table, process) in TABLES {
-            database.each(
-                table,
-                &format!("{process}, deviceId"),
-                "GROUP BY 1, 2",
-                |row| {
-                    pids.extend(integer(row, 0).map(ids::pid));
-                    devices.extend(integer(row, 1));
-                },
-            )?;
+            let columns = format!("{process}, deviceId");
+            database.each(table, &columns, "GROUP BY 1, 2", |row| {
+                pids.extend(integer(row, 0).map(ids::pid));
+                devices.extend(integer(row, 1));
+            })?;
         }
         let shown = database.path().display();
         if let Some(pid) = self.pid.filter(|pid| !pids.contains(pid)) {

@@ -425,11 +425,8 @@ impl Listener for MemoryTimelines {
             let freed = change.freed.iter().map(|block| (block, Effect::Freed));
             let allocated = change.allocated.iter();
             let blocks = freed.chain(allocated.map(|block| (block, Effect::Allocated)));
-            let sums = (
-                change.bytes_from_before,
-                change.reserved_bytes,
-                Effect::Freed,
-            );
+            let (before, reserved) = (change.bytes_from_before, change.reserved_bytes);
+            let sums = (before, reserved, Effect::Freed);
             let place = (event.pid(), change.device);
             self.enter_tensors(place, blocks, sums, played.session_ns(time_ns));
         }
@@ -451,10 +448,8 @@ pub(crate) fn allocator_at(
     played: &Played,
     (pid, device): TensorPlace,
 ) -> Option<(&Process, &Allocator)> {
-    let process = played
-        .ledger()
-        .processes(true)
-        .find(|process| process.pid == pid)?;
+    let mut processes = played.ledger().processes(true);
+    let process = processes.find(|process| process.pid == pid)?;
     let mut allocators = process.tensors.iter();
     Some((process, allocators.find(|one| one.device == device)?))
 }

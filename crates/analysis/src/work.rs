@@ -37,11 +37,8 @@ pub(super) fn read(
     gpu_rows::each(database, rows, |batch| {
         observer.activity(batch);
         // Of work that begins before the range, its part in it.
-        let work = batch
-            .activities
-            .iter()
-            .filter_map(|one| work_of(&one.record));
-        for (work, device, start_ns, end_ns) in work {
+        let records = batch.activities.iter().map(|one| &one.record);
+        for (work, device, start_ns, end_ns) in records.clone().filter_map(work_of) {
             if let Some((start_ns, end_ns)) = range.part(start_ns, end_ns) {
                 gpus.entry(device).or_default().add(work, start_ns, end_ns);
             }
@@ -50,8 +47,7 @@ pub(super) fn read(
             state.activity.batch(batch);
             return;
         }
-        let times = batch.activities.iter();
-        for (start, end) in times.filter_map(|activity| range::times(&activity.record)) {
+        for (start, end) in records.filter_map(range::times) {
             let (first, last) = all.unwrap_or((start, end));
             all = Some((first.min(start), last.max(end)));
         }
@@ -212,11 +208,6 @@ pub(crate) struct LaunchRow {
     pub(crate) is_graph: bool,
 }
 
-/// Whether launches have no times.
-pub(super) fn are_launches_only_counted(database: &Database) -> Result<bool> {
-    Ok(database.has_rows(COUNTS)? && !has_single_launches(database)?)
-}
-
 /// Whether each launch was recorded, with its time.
 pub(crate) fn has_single_launches(database: &Database) -> Result<bool> {
     database.has_rows(SINGLE)
@@ -229,12 +220,11 @@ pub(crate) fn each_launch(
     only_counted: bool,
     mut take: impl FnMut(LaunchRow),
 ) -> Result<()> {
-    let table = if only_counted { COUNTS } else { SINGLE };
-    let tables = [table, LAUNCHED, CALLS];
-    if !tables[..if only_counted { 1 } else { 3 }]
-        .iter()
-        .all(|table| database.has_table(table))
-    {
+    let tables: &[&str] = match only_counted {
+        true => &[COUNTS],
+        false => &[SINGLE, LAUNCHED, CALLS],
+    };
+    if !tables.iter().all(|table| database.has_table(table)) {
         return Ok(());
     }
     let sql = match only_counted {
@@ -252,7 +242,7 @@ pub(crate) fn each_launch(
     };
     let mut statement = database.prepare(&sql)?;
     let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
-    let pass = database.pass("launches", &[table]);
+    let pass = database.pass("launches", &tables[..1]);
     while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
         pass.step();
         let Some(process) = integer(row, 0).filter(|&id| filter.includes(Some(id), None)) else {
@@ -287,14 +277,9 @@ pub(crate) fn each_launch(
 
 /// Row of the function `symbol`; if it is unknown, of another function that launches.
 fn row_of(symbol: &str, is_graph: bool) -> u16 {
-    let op = if is_graph {
-        Op::GraphLaunch
-    } else {
-        Op::Launch
-    };
+    let op = [Op::Launch, Op::GraphLaunch][usize::from(is_graph)];
     let functions = || (0..).zip(FUNCTIONS).filter(|(_, f)| f.op == op);
     let known = functions().find(|(_, function)| function.symbol == symbol);
-    known
-        .or_else(|| functions().next())
-        .map_or(0, |(row, _)| row)
+    let known = known.or_else(|| functions().next());
+    known.map_or(0, |(row, _)| row)
 }

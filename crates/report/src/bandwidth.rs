@@ -163,6 +163,7 @@ fn direction(
     // Times measured on the GPU are exact, also for calls that wait for it.
     let on_gpu = gpu.as_ref().and_then(|gpu| gpu.bytes_per_second);
     let mean = speed(meter.bytes, meter.ns);
+    let measured = on_gpu.or(mean);
     let link = options.link.filter(|_| which.direction.crosses_link());
     let per_second = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
     DirectionReport {
@@ -177,8 +178,7 @@ fn direction(
         now_bytes_per_second: speed(new_bytes, new_ns),
         wall_bytes_per_second: per_second(meter.bytes, options.since_start),
         recent_bytes_per_second: per_second(new_bytes, options.since_last),
-        link_utilisation: on_gpu
-            .or(mean)
+        link_utilisation: measured
             .zip(link)
             .map(|(mean, link)| mean / link.bytes_per_second()),
         sizes: meter.sizes,

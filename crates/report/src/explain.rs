@@ -173,31 +173,22 @@ impl Explain {
     /// its verdict, or everything has.
     pub fn is_settled(&self) -> bool {
         let has_growth = self.has_growth();
-        let mut early = self
-            .verdicts
-            .iter()
-            .filter(|one| one.grade == Severity::Early);
-        !self.verdicts.is_empty() && early.all(|one| has_growth && one.is_little)
+        let is_early = |one: &VerdictReport| one.grade == Severity::Early;
+        let mut all = self.verdicts.iter();
+        all.len() > 0 && all.all(|one| !is_early(one) || has_growth && one.is_little)
     }
 
     /// What grows so far, in a few words: `2 places grow so far, most of all train.py:88 step, 10.41 MiB/s`.
     pub fn so_far(&self) -> String {
         let rate = |one: &&VerdictReport| one.bytes_per_second.unwrap_or(0.0);
-        let growing: Vec<_> = self.verdicts.iter().filter(|one| rate(one) > 0.0).collect();
-        let most = growing
-            .iter()
-            .copied()
-            .max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        let growing = self.verdicts.iter().filter(|one| rate(one) > 0.0);
+        let most = growing.clone().max_by(|a, b| rate(a).total_cmp(&rate(b)));
         let Some(most) = most else {
             return "nothing grows so far".to_owned();
         };
-        let word = most.grade.word();
-        let (place, rate) = (
-            most.label.as_deref().unwrap_or(OUTSIDE),
-            per_second(rate(&most)),
-        );
-        let place = printable(place);
-        match growing.len() {
+        let (word, rate) = (most.grade.word(), per_second(rate(&most)));
+        let place = printable(most.label.as_deref().unwrap_or(OUTSIDE));
+        match growing.count() {
             1 => format!("{place} grows so far, {rate} ({word})"),
             more => format!("{more} places grow so far, most of all {place}, {rate} ({word})"),
         }
@@ -281,10 +272,8 @@ fn notes_on(report: &Report, memleak: &Memleak, process: &ProcessReport) -> Vec<
         }
     }
     // The incident itself says who had the memory.
-    let refused = report
-        .incidents
-        .iter()
-        .filter(|one| one.who.pid == process.who.pid);
+    let refused = report.incidents.iter();
+    let refused = refused.filter(|one| one.who.pid == process.who.pid);
     all.extend(refused.map(|incident| {
         let bytes = incident.asked_bytes.unwrap_or(0);
         VerdictReport {
@@ -412,6 +401,7 @@ fn handles_left(process: &ProcessReport, found: &HandleReport) -> Option<Verdict
         ));
     }
     let since_ns = growth.map(|growth| growth.since_ns);
+    let bytes = found.beside.map_or(0, |it| it.bytes);
     Some(VerdictReport {
         confidence,
         label: Some(found.label.clone()),
@@ -419,12 +409,7 @@ fn handles_left(process: &ProcessReport, found: &HandleReport) -> Option<Verdict
         grade: verdict.severity(confidence),
         allocations: found.live,
         evidence,
-        ..say(
-            process,
-            verdict,
-            found.beside.map_or(0, |it| it.bytes),
-            String::new(),
-        )
+        ..say(process, verdict, bytes, String::new())
     })
 }
 
@@ -571,22 +556,17 @@ fn judged_site(
     site: &SiteReport,
     device: Option<u16>,
 ) -> Option<VerdictReport> {
-    let found = site
-        .judgement
-        .as_ref()
-        .filter(|one| one.teardown_ns.is_some() || site.live.all().bytes > 0)?;
+    let live = site.live.all();
+    let found = site.judgement.as_ref();
+    let found = found.filter(|one| one.teardown_ns.is_some() || live.bytes > 0)?;
     let verdict = found.shown();
     let thing = match site.kinds[..] {
         _ if device.is_some() => "tensor",
         [MemoryKind::Vmm] => "VMM handle",
         _ => "allocation",
     };
-    let live = site.live.all();
-    let held = format!(
-        "{} in {}",
-        size(live.bytes),
-        plural(live.allocations, thing)
-    );
+    let (bytes, blocks) = (size(live.bytes), plural(live.allocations, thing));
+    let held = format!("{bytes} in {blocks}");
     let are = ["are", "were"][usize::from(found.teardown_ns.is_some())];
     let (stay, span) = (plural(found.blocks, thing), seconds(found.span_ns));
     let usual = found.usual_age_ns.map(seconds);

@@ -53,11 +53,6 @@ pub struct Folded {
 }
 
 impl Folded {
-    /// Number of the frames of libraries.
-    pub fn library_frames(&self) -> u64 {
-        self.libraries.iter().map(|(_, count)| count).sum()
-    }
-
     /// Folds a stack; `None` if it has no Python frame.
     pub fn of(frames: &[Frame]) -> Option<Self> {
         let first = frames.iter().position(is_python)?;
@@ -132,19 +127,11 @@ pub fn place(file: &str, line: Option<u32>) -> String {
     }
 }
 
-/// A Python line in lists of functions: `training_step (train.py:41)`.
-pub fn with_place(function: &str, file: Option<&str>, line: Option<u32>) -> String {
-    match file {
-        Some(file) => format!("{function} ({})", place(file, line)),
-        None => function.to_owned(),
-    }
-}
-
-/// A frame in lists of functions; of Python, with file and line.
+/// A frame in lists of functions; of Python, with file and line: `training_step (train.py:41)`.
 pub fn text(frame: &Frame) -> String {
-    match frame.language.is_python() {
-        true => with_place(&frame.function, frame.file.as_deref(), frame.line),
-        false => frame.function.clone(),
+    match frame.file.as_ref().filter(|_| is_python(frame)) {
+        Some(file) => format!("{} ({})", frame.function, place(file, frame.line)),
+        None => frame.function.clone(),
     }
 }
 

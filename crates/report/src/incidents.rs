@@ -286,26 +286,22 @@ pub fn report(
     symbols: &dyn Symbolize,
 ) -> IncidentReport {
     let (asked, held) = (&incident.asked, &incident.held);
-    let (frames, complete) = frames_of(incident.pid, incident.stack.as_deref(), symbols);
+    let pid = incident.pid;
+    let (frames, complete) = frames_of(pid, incident.stack.as_deref(), symbols);
     let device = incident.device();
     let identity = &incident.identity;
     let known = device.map_or_else(Default::default, |device| identity.device(device));
     let rest = held.other_sites;
-    let (sites, omitted) = sites_of(incident.pid, &held.sites, rest, view, symbols);
+    let (sites, omitted) = sites_of(pid, &held.sites, rest, view, symbols);
     let api = function_name(asked.row, symbols);
     let seconds = |ns: u64| ns.saturating_sub(incident.time_ns) as f64 / 1e9;
     let gpu = incident.gpu.as_deref();
     let mut holders = gpu.into_iter().flat_map(|gpu| &gpu.holders);
-    let used = holders.find(|holder| holder.pid == incident.pid);
+    let used = holders.find(|holder| holder.pid == pid);
     IncidentReport {
         id: incident.id,
         time: clock.map(|clock| clock.wall(incident.time_ns)),
-        who: Who::of(
-            incident.pid,
-            incident.uid,
-            incident.comm.as_deref(),
-            identity,
-        ),
+        who: Who::of(pid, incident.uid, incident.comm.as_deref(), identity),
         tid: incident.tid,
         container: identity.container.clone(),
         result: asked.result,

@@ -31,10 +31,8 @@ pub fn label(frames: &[Frame]) -> Option<String> {
     path.dedup();
     path.truncate(PATH);
     let mut label = path.pop().unwrap_or_default();
-    let module = label
-        .split_once(": ")
-        .map(|(module, _)| format!("{module}: "));
-    let module = module.unwrap_or_default();
+    let module = label.split_once(": ").map_or("", |(module, _)| module);
+    let module = format!("{module}: ");
     for frame in path.iter().rev() {
         label += &format!(" > {}", frame.strip_prefix(&*module).unwrap_or(frame));
     }

@@ -327,10 +327,8 @@ impl SeriesSet {
             "owner" | "site" | "kernel" => (*name, OTHER.to_owned()),
             _ => (*name, value.clone()),
         });
-        let process = self
-            .labels
-            .iter()
-            .map(|(name, _)| (*name, OTHER.to_owned()));
+        let process = self.labels.iter().map(|(name, _)| *name);
+        let process = process.map(|name| (name, OTHER.to_owned()));
         (*metric, process.chain(own).collect())
     }
 

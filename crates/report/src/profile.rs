@@ -232,10 +232,8 @@ pub fn labels(ledger: &Ledger, pid: u32) -> Vec<(&'static str, String)> {
         ("pod_uid", identity.cgroup.as_deref().and_then(pod_uid_in)),
         ("gpu", gpu.map(|gpu| gpu.to_string())),
     ];
-    let known = labels.into_iter();
-    known
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
+    let known = labels.map(|(name, value)| Some((name, value?)));
+    known.into_iter().flatten().collect()
 }
 
 /// The locations that [`of_ledger`] resolves, each once: process, location, and whether it is the

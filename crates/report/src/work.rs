@@ -174,10 +174,8 @@ impl Work {
             let launched = report.cudatrace.iter().flat_map(|trace| &trace.kernels);
             all = Self::merged(launched.map(|kernel| Self::launched(kernel, 0)));
         } else if all.is_empty() && list == WorkList::Copies {
-            let called = report
-                .bandwidth_util
-                .iter()
-                .flat_map(|copies| &copies.directions);
+            let copies = report.bandwidth_util.iter();
+            let called = copies.flat_map(|copies| &copies.directions);
             all = Self::merged(called.map(|copies| Self::called(copies, None)));
         }
         if list != WorkList::Copies {
@@ -258,12 +256,9 @@ impl WorkSum {
 
 /// Launches of graphs: those that ran on the GPU or, if none is known, those that were called.
 pub fn graph_launches(report: &Report) -> u64 {
-    let launched = report
-        .cudatrace
-        .as_ref()
-        .map_or(0, |trace| trace.graph_launches);
+    let launched = report.cudatrace.as_ref();
     match processes(report).map(|process| process.graphs.count).sum() {
-        0 => launched,
+        0 => launched.map_or(0, |trace| trace.graph_launches),
         ran => ran,
     }
 }

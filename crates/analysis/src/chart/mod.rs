@@ -181,12 +181,9 @@ fn of_file(path: &Path, config: &ChartConfig, progress: &SharedProgress) -> Resu
     let file = File::open(path, config.filter, progress)?;
     let (database, session, filter) = (&file.database, &file.session, &file.filter);
     let first = first_ns(database)?.unwrap_or(0);
-    let ends = [(MEMORY, "start"), ("GPUPROBE_ENDS", "t0")];
-    let ends = ends.map(|(table, column)| database.limit(table, column, "DESC"));
-    let [last, end] = ends;
-    let end = last?
-        .max(end?)
-        .map_or(0, |end| end.saturating_sub(first).max(0));
+    let last = database.limit(MEMORY, "start", "DESC")?;
+    let end = last.max(database.limit("GPUPROBE_ENDS", "t0", "DESC")?);
+    let end = end.map_or(0, |end| end.saturating_sub(first).max(0));
     let from = filter.begin_ns().unwrap_or(0);
     let bins = Bins::between(from, filter.end_ns().unwrap_or(end).min(end), BINS);
     let mut held = MemoryTimelines::new(bins, first, filter.host);

@@ -28,6 +28,7 @@ use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_report::about::ProcessRow;
 use gpuprobe_report::copy_sites::CopySiteReport;
 use gpuprobe_report::explain::Explain;
+use gpuprobe_report::incidents::IncidentReport;
 use gpuprobe_report::words::{describe_lost, plural};
 use gpuprobe_report::{Options, Report};
 use memory::{FrameData, FrameTable, HeldData};
@@ -152,10 +153,7 @@ fn run(file: &File) -> Result<RunData> {
     held.finish();
     let bins = held.bins;
     let mut frames = FrameTable::default();
-    let played = match file.has_memory()? {
-        true => Some(file.at_end()?),
-        false => None,
-    };
+    let played = file.has_memory()?.then(|| file.at_end()).transpose()?;
     let has_memory = database.has_rows(MEMORY)?;
     let memory = match played.filter(|_| has_memory) {
         None => None,
@@ -206,14 +204,13 @@ fn run(file: &File) -> Result<RunData> {
 /// The requests that were refused, as far as their time is known.
 fn incidents(report: &Report, session: &Session, first_ns: i64) -> Vec<IncidentData> {
     let first = session.wall(first_ns);
-    let incidents = report.incidents.iter();
-    let incidents = incidents.filter_map(|incident| {
+    let data = |incident: &IncidentReport| {
         Some(IncidentData {
             time_ns: (incident.time? - first?).num_nanoseconds()?,
             text: incident.headline(),
         })
-    });
-    incidents.collect()
+    };
+    report.incidents.iter().filter_map(data).collect()
 }
 
 fn traced(report: &Report, bins: &Bins, kernels: &[KernelData]) -> String {
@@ -229,10 +226,8 @@ fn traced(report: &Report, bins: &Bins, kernels: &[KernelData]) -> String {
         0 => String::new(),
         number => format!(", {}", plural(number, what)),
     };
-    let (events, launches) = (
-        known(events, "memory event"),
-        known(launches, "kernel launch"),
-    );
+    let events = known(events, "memory event");
+    let launches = known(launches, "kernel launch");
     let recorded = about.and_then(|about| about.recorded);
     let missing = recorded.map_or_else(Vec::new, |modes| {
         let Modes { activity, .. } = modes;

@@ -200,14 +200,13 @@ impl WorkByBin {
 
     /// Copies by process, direction and mode.
     pub(super) fn copies(&self) -> Vec<CopyData> {
-        let copies = self.copies.iter();
-        let copies = copies.map(|((pid, direction, mode), sums)| CopyData {
+        let copy = |((pid, direction, mode), sums): (&CopyKey, &BinSums<3>)| CopyData {
             pid: *pid,
             direction: direction.name(),
             mode,
             changes: sums.flat(),
-        });
-        copies.collect()
+        };
+        self.copies.iter().map(copy).collect()
     }
 
     /// Kernels by descending time; if there are neither runs nor launches, those that `report` has counted.

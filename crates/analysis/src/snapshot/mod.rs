@@ -215,10 +215,9 @@ impl Snapshot {
             bail!("no memory of a GPU is recorded");
         };
         let began_ns = trace.first_ns.unwrap_or(0);
-        trace
-            .devices
-            .values_mut()
-            .for_each(|layout| layout.finish(began_ns));
+        for layout in trace.devices.values_mut() {
+            layout.finish(began_ns);
+        }
         let process = played.process(pid, incarnation);
         let notes = notes(pid, process, &trace, with_tensors.saturating_sub(1));
         let symbols = played.symbols();
@@ -298,11 +297,11 @@ impl Snapshot {
 
 fn texts(frames: Vec<Frame>) -> Vec<FrameTexts> {
     // Without a source file, the binary stands for it.
-    let frames = frames.into_iter().map(|frame| {
+    let text = |frame: Frame| {
         let file = frame.file.unwrap_or(frame.module);
         (frame.function, file, frame.line.unwrap_or(0))
-    });
-    frames.collect()
+    };
+    frames.into_iter().map(text).collect()
 }
 
 /// The largest call sites, of their labels, peaks of live bytes, and stacks.

@@ -207,11 +207,8 @@ impl ProcessTrace {
             }
             _ => allocation.address,
         };
-        self.add(
-            Piece::new(Kind::Allocation, address, bytes, time_ns),
-            allocation,
-            process,
-        );
+        let segment = Piece::new(Kind::Allocation, address, bytes, time_ns);
+        self.add(segment, allocation, process);
     }
 
     /// Physical memory was mapped. If it is mapped a second time, it is still the same memory.

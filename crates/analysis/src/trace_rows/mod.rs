@@ -21,7 +21,7 @@ use gpuprobe_recording::gpu_rows::nvtx_domains;
 use gpuprobe_recording::memory_rows::{CALLS, MEMORY};
 use gpuprobe_recording::row::{integer, text};
 use gpuprobe_recording::{Database, Resolver, ids};
-use gpuprobe_report::fold::with_place;
+use gpuprobe_report::fold;
 use tracks::{TrackOwner, Tracks};
 use work::insert;
 
@@ -262,11 +262,8 @@ impl Reader<'_, '_> {
             }
             let apart = (end >= start).then(|| stacks.remove(&key)).flatten();
             let mut args = Arguments::new();
-            insert(
-                &mut args,
-                "correlation",
-                Some(correlation).filter(|&id| id != 0),
-            );
+            let is_known = correlation != 0;
+            insert(&mut args, "correlation", is_known.then_some(correlation));
             args.insert("result".to_owned(), number(6).into());
             if let Some(chain) = number(7).or(apart) {
                 let frames = reader.resolver.stack(chain);
@@ -378,7 +375,7 @@ impl Reader<'_, '_> {
 /// A frame as `function (file)`; of Python, `function (file.py:41)`.
 fn frame_text(frame: &Frame) -> String {
     match frame.language.is_python() {
-        true => with_place(&frame.function, frame.file.as_deref(), frame.line),
+        true => fold::text(frame),
         false => format!("{} ({})", frame.function, frame.module),
     }
 }

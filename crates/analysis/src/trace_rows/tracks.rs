@@ -174,11 +174,7 @@ impl<'a> Tracks<'a> {
             processes.insert(*group, name);
         }
         for (place, (pid, name)) in processes.into_iter().enumerate() {
-            let place = if pid < FIRST_GROUP {
-                place
-            } else {
-                10_000 + place
-            };
+            let place = place + if pid < FIRST_GROUP { 0 } else { 10_000 };
             describe(write, "process", Track { pid, tid: 0 }, (name, place))?;
         }
         let lanes = self.lanes.iter();

@@ -14,7 +14,7 @@ use crate::tables::memory::{GrowthRow, SiteRow, growth};
 use crate::tables::work::{PROCESSES, columns};
 use gpuprobe_analysis::Analysis;
 use gpuprobe_analysis::diff::{Diff, StackGrowth};
-use gpuprobe_report::about::{About, AnalysisTotals, Anomalies};
+use gpuprobe_report::about::{About, AnalysisTotals};
 use gpuprobe_report::memleak::Memleak;
 use gpuprobe_report::words::{amount, plural, signed_size, time};
 use gpuprobe_report::work::{Work, WorkList, WorkSum, graph_launches, open_ranges};
@@ -72,7 +72,7 @@ fn write_memory(report: &Report, has_host: bool, page: &mut Page) {
         write_totals("host memory: ", &host, page);
     }
     memory::write_listed(memleak, false, page);
-    write_findings(about.findings.as_ref(), page);
+    write_findings(about, page);
     write_lost(report, page);
 }
 
@@ -125,8 +125,8 @@ fn write_totals(what: &str, totals: &AnalysisTotals, page: &mut Page) {
     }
 }
 
-fn write_findings(findings: Option<&Anomalies>, page: &mut Page) {
-    let Some(findings) = findings else {
+fn write_findings(about: &About, page: &mut Page) {
+    let Some(findings) = about.findings else {
         return;
     };
     for note in counts(&[
@@ -181,11 +181,8 @@ fn write_list(list: WorkList, report: &Report, top: usize, page: &mut Page) {
         }
     }
     page.list(columns(list), &all, top, 2);
-    for copies in report
-        .bandwidth_util
-        .iter()
-        .filter(|_| list == WorkList::Copies)
-    {
+    let copies = report.bandwidth_util.iter();
+    for copies in copies.filter(|_| list == WorkList::Copies) {
         for sites in copies.sites.chunk_by(|a, b| a.pid == b.pid) {
             page.line(format!("  call sites of PID {}:", sites[0].pid));
             let (shown, rest) = sites.split_at(sites.len().min(top));
@@ -244,7 +241,7 @@ fn write_summary(report: &Report, top: usize, page: &mut Page) {
         };
         page.warn(format!("note: the recording {what}"));
     }
-    write_findings(about.findings.as_ref(), page);
+    write_findings(about, page);
     write_lost(report, page);
 }
 

@@ -192,15 +192,13 @@ fn write_sums(tensors: &AllocatorReport, page: &mut Page) {
         "allocated {allocated} of {} reserved{share}",
         size(reserved)
     );
-    let AllocatorReport {
-        framework, device, ..
-    } = tensors;
+    let (framework, device) = (tensors.framework, tensors.device);
     let name = format!("{} {}:{device}", framework.name(), framework.device());
     page.hanging(&format!("{name:INDENT$}"), &format!("{sum}, in {segments}"));
     let cached = tensors.cached_bytes() * u64::from(tensors.segments > 0);
     let largest = size(tensors.largest_free_bytes);
     let largest = format!("cached: largest free block {largest}");
-    let is_pytorch = *framework == Framework::PyTorch;
+    let is_pytorch = framework == Framework::PyTorch;
     let empty_cache = tensors.empty_cache_bytes * u64::from(cached > 0 && is_pytorch);
     let parts = [
         (cached, &*largest),
