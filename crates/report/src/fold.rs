@@ -53,6 +53,11 @@ pub struct Folded {
 }
 
 impl Folded {
+    /// Number of the frames of libraries.
+    pub fn library_frames(&self) -> u64 {
+        self.libraries.iter().map(|(_, count)| count).sum()
+    }
+
     /// Folds a stack; `None` if it has no Python frame.
     pub fn of(frames: &[Frame]) -> Option<Self> {
         let first = frames.iter().position(is_python)?;

@@ -177,7 +177,7 @@ fn check_page(file: &Path, pid: &str, truth: &[Device]) {
         let report = &found["report"];
         assert_eq!(report["allocated_bytes"], device.allocated);
         assert_eq!(report["reserved_bytes"], device.reserved);
-        let mut live = BTreeSet::new();
+        let mut in_use = BTreeSet::new();
         for segment in list(found, "segments") {
             let address = segment["address"]
                 .as_str()
@@ -187,11 +187,12 @@ fn check_page(file: &Path, pid: &str, truth: &[Device]) {
             let numbers: Vec<_> = list(segment, "blocks").iter().map(Value::as_i64).collect();
             for block in numbers.chunks_exact(4).filter(|block| block[2] != Some(-2)) {
                 let [offset, bytes] = [0, 1].map(|at| block[at].unwrap().cast_unsigned());
-                live.insert((address + offset, bytes));
+                in_use.insert((address + offset, bytes, block[2] == Some(-3)));
             }
         }
-        let expected = device.live().map(|block| (block.address, block.bytes));
-        assert_eq!(live, expected.collect());
+        let expected = device.in_use();
+        let expected = expected.map(|block| (block.address, block.bytes, block.is_pending));
+        assert_eq!(in_use, expected.collect());
     }
 }
 

@@ -160,9 +160,14 @@ impl Device {
         self.segments.iter().flat_map(Segment::live)
     }
 
-    fn pending(&self) -> u64 {
+    /// Live blocks, and those that wait for a stream.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = &Block> {
         let blocks = self.segments.iter().flat_map(|segment| &segment.blocks);
-        blocks
+        blocks.filter(|block| block.is_live || block.is_pending)
+    }
+
+    fn pending(&self) -> u64 {
+        self.in_use()
             .filter(|block| block.is_pending)
             .map(|block| block.bytes)
             .sum()

@@ -54,8 +54,7 @@ pub(super) fn folded(
     max: usize,
 ) -> Vec<String> {
     let room = layout.columns.unwrap_or(usize::MAX).saturating_sub(INDENT);
-    let sum = folded.libraries.iter().map(|(_, count)| count).sum();
-    let sum = plural(sum, "library frame");
+    let sum = plural(folded.library_frames(), "library frame");
     let libraries = match counts(&folded.libraries) {
         nothing if nothing.is_empty() => nothing,
         all => format!("… {sum}: {all}"),
