@@ -265,7 +265,10 @@ impl<'a, W: Words> ReadAhead<'a, W> {
         let mut ends: HashMap<_, VecDeque<_>> = HashMap::new();
         let mut pages = HashMap::new();
         let ranges = needed.ranges();
-        for (range, words) in ranges.iter().zip(memory.read(&ranges)?) {
+        for (range, words) in ranges
+            .iter()
+            .zip(memory.read_at_rest(&ranges, needed.ends.len())?)
+        {
             if needed.ends.contains(range) {
                 ends.entry(*range).or_default().push_back(words);
                 continue;

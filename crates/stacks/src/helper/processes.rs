@@ -109,9 +109,10 @@ impl ProcessMemory {
     }
 
     /// Reads memory at these addresses, so many bytes of each, and no more than [`MAX_RANGES_BYTES`] in all: fewer at the
-    /// end of a mapping. `None` if the process has exited, or the time is over.
-    pub(crate) fn read_all(&self, ranges: &[(u64, usize)]) -> Option<Vec<ByteBuf>> {
-        let read: Vec<ByteBuf> = self.ask(&Request::Ranges(self.pid, ranges.to_vec()))?;
+    /// end of a mapping. `None` if the process has exited, or the time is over. It is read some times, until it is the same
+    /// in the first and the last so many ranges.
+    fn read_all(&self, ranges: &[(u64, usize)], ends: usize) -> Option<Vec<ByteBuf>> {
+        let read: Vec<ByteBuf> = self.ask(&Request::Ranges(self.pid, ranges.to_vec(), ends))?;
         (read.len() == ranges.len()).then_some(read)
     }
 
@@ -134,10 +135,20 @@ pub(crate) type Range = (u64, usize);
 pub(crate) trait Words {
     /// The words at these addresses, so many of each: fewer at the end of a mapping. `None` if the time is over.
     fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>>;
+
+    /// The same, read some times, if it is little: until it is the same in the first and the last so many ranges.
+    fn read_at_rest(&self, ranges: &[Range], ends: usize) -> Option<Vec<Vec<u64>>> {
+        let _ = ends;
+        self.read(ranges)
+    }
 }
 
 impl Words for ProcessMemory {
     fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>> {
+        self.read_at_rest(ranges, 0)
+    }
+
+    fn read_at_rest(&self, ranges: &[Range], ends: usize) -> Option<Vec<Vec<u64>>> {
         let piece = MAX_RANGES_BYTES / 8;
         let pieces = ranges.iter().enumerate().flat_map(|(range, &(at, words))| {
             let starts = (0..words).step_by(piece);
@@ -160,7 +171,8 @@ impl Words for ProcessMemory {
             });
             let (some, behind) = rest.split_at(fits.count());
             let wanted: Vec<_> = some.iter().map(|&(_, at, size)| (at, size)).collect();
-            for (&(range, ..), read) in some.iter().zip(self.read_all(&wanted)?) {
+            let ends = if some.len() == ranges.len() { ends } else { 0 };
+            for (&(range, ..), read) in some.iter().zip(self.read_all(&wanted, ends)?) {
                 let words = read.as_chunks::<8>().0.iter();
                 all[range].extend(words.map(|word| u64::from_le_bytes(*word)));
             }

@@ -38,8 +38,9 @@ pub(crate) enum Request {
     Process(u32, Vec<String>, Vec<u32>),
     /// Memory of a process at this address, so many bytes: the bytes.
     Memory(u32, u64, usize),
-    /// Memory of a process at these addresses, so many bytes of each: `Vec<Vec<u8>>`.
-    Ranges(u32, Vec<(u64, usize)>),
+    /// Memory of a process at these addresses, so many bytes of each: `Vec<Vec<u8>>`. They are read some times, until it is
+    /// the same in the first and the last so many ranges.
+    Ranges(u32, Vec<(u64, usize)>, usize),
     /// A file: `()`, with the file if it could be opened.
     File(Wanted),
 }
