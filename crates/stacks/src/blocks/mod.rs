@@ -213,32 +213,35 @@ struct Needed {
 }
 
 impl Needed {
-    /// All of it, in the order in which it has to be read.
-    fn ranges(&self) -> Vec<Range> {
-        let mut all = self.ends.clone();
+    /// What has to be read at once, in this order, and pages that are likely not there.
+    fn ranges(&self) -> [Vec<Range>; 2] {
+        let (mut all, mut absent) = (self.ends.clone(), Vec::new());
         for (&page, &is_there) in &self.pages {
             let before = page.checked_sub(PAGE_WORDS as u64 * 8);
             let is_one = before.and_then(|page| self.pages.get(&page)) == Some(&true);
             match all.last_mut() {
-                Some((_, words)) if is_there && is_one => *words += PAGE_WORDS,
+                _ if !is_there => absent.push((page, PAGE_WORDS)),
+                Some((_, words)) if is_one => *words += PAGE_WORDS,
                 _ => all.push((page, PAGE_WORDS)),
             }
         }
         all.extend(&self.ends);
-        all
+        [all, absent]
     }
 
     /// Also what this read asked for.
-    fn add(&mut self, asked: &[Range]) {
+    fn add(&mut self, asked: &[(Range, usize)]) {
         if self.pages.len() > MAX_PAGES {
             *self = Self::default();
         }
-        for range in asked {
+        for &(range, read) in asked {
             match range.1 {
-                PAGE_WORDS if self.ends.contains(range) => {}
-                PAGE_WORDS => self.ends.push(*range),
+                PAGE_WORDS if self.ends.contains(&range) => {}
+                PAGE_WORDS => self.ends.push(range),
                 _ => pages_of(range.0, range.1).for_each(|page| {
-                    self.pages.entry(page).or_default();
+                    let end = range.0.saturating_add(read as u64 * 8);
+                    let is_there = read > 0 && page < end;
+                    *self.pages.entry(page).or_default() |= is_there;
                 }),
             }
         }
@@ -257,18 +260,17 @@ struct ReadAhead<'a, W> {
     /// What was read ahead; of the ends, twice.
     ends: RefCell<HashMap<Range, VecDeque<Vec<u64>>>>,
     pages: RefCell<HashMap<u64, Vec<u64>>>,
-    asked: RefCell<Vec<Range>>,
+    /// What was asked for, and the number of words that there were.
+    asked: RefCell<Vec<(Range, usize)>>,
 }
 
 impl<'a, W: Words> ReadAhead<'a, W> {
     fn of(memory: &'a W, needed: &mut Needed) -> Option<Self> {
         let mut ends: HashMap<_, VecDeque<_>> = HashMap::new();
         let mut pages = HashMap::new();
-        let ranges = needed.ranges();
-        for (range, words) in ranges
-            .iter()
-            .zip(memory.read_at_rest(&ranges, needed.ends.len())?)
-        {
+        let [ranges, absent] = needed.ranges();
+        let read = memory.read_at_rest(&ranges, needed.ends.len())?;
+        for (range, words) in ranges.iter().zip(read) {
             if needed.ends.contains(range) {
                 ends.entry(*range).or_default().push_back(words);
                 continue;
@@ -282,6 +284,11 @@ impl<'a, W: Words> ReadAhead<'a, W> {
                 needed.pages.insert(page, is_there);
                 pages.extend(words.map(|words| (page, words)));
             }
+        }
+        // One that is there now was not read at the same time.
+        for (range, words) in absent.iter().zip(memory.read(&absent)?) {
+            needed.pages.insert(range.0, !words.is_empty());
+            pages.extend(words.is_empty().then_some((range.0, words)));
         }
         Some(Self {
             memory,
@@ -307,14 +314,18 @@ impl<'a, W: Words> ReadAhead<'a, W> {
 
 impl<W: Words> Words for ReadAhead<'_, W> {
     fn read(&self, ranges: &[Range]) -> Option<Vec<Vec<u64>>> {
-        self.asked.borrow_mut().extend(ranges);
         let found: Option<Vec<_>> = ranges.iter().map(|range| self.known(range)).collect();
-        found.or_else(|| {
+        let found = found.or_else(|| {
             // What is read from now on is later than all of it.
             self.ends.borrow_mut().clear();
             self.pages.borrow_mut().clear();
             self.memory.read(ranges)
-        })
+        })?;
+        let read = found.iter().map(Vec::len);
+        self.asked
+            .borrow_mut()
+            .extend(ranges.iter().copied().zip(read));
+        Some(found)
     }
 }
 

@@ -408,7 +408,7 @@ fn what_was_needed_is_read_ahead() {
     // From the first that was not read ahead on, everything is read now, and the change is seen.
     let counter = (counters[0] + 16, 1);
     let mut needed = Needed::default();
-    needed.add(&[counter]);
+    needed.add(&[(counter, 1)]);
     let later = changed(&heap, 1);
     let memory = ReadAhead::of(&later, &mut needed).unwrap();
     let ranges = [counter, (root + (1 << 20), 1), counter];
@@ -434,7 +434,7 @@ impl Words for Mapped {
 fn a_page_that_is_not_there_any_more_hides_none_behind_it() {
     let pages = [0x1000, 0x2000, 0x3000];
     let mut needed = Needed::default();
-    needed.add(&pages.map(|page| (page, 1)));
+    needed.add(&pages.map(|page| ((page, 1), 1)));
     let memory = Mapped([0x1000, 0x3000].into());
     for _ in 0..2 {
         let ahead = ReadAhead::of(&memory, &mut needed).unwrap();

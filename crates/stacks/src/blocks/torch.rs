@@ -40,7 +40,7 @@ const TREES_WITHIN: u64 = 128;
 pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     let allocator = one(memory, root, 1)?.first().copied().unwrap_or(0);
     let words = region(memory, allocator, ROOT_WORDS)?;
-    let live = live_blocks(memory, &words)?;
+    let (live, is_torn) = live_blocks(memory, &words)?;
     if live.is_empty() {
         // Unless a table is just being moved.
         let is_same = region(memory, allocator, ROOT_WORDS)? == words;
@@ -52,6 +52,9 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     }
     let mut raw = Blocks::default();
     raw.add(memory, live.keys().copied())?;
+    if is_torn {
+        return Err(Unread::Changed);
+    }
     let [ptr_at, pool_at] = places(memory, &live, &raw)?;
     let raw_pool = |raw: &Blocks, block: u64| raw.word(block, pool_at);
     let pools: HashSet<u64> = live.keys().map(|&b| raw_pool(&raw, b)).collect();
@@ -165,11 +168,11 @@ impl Device {
         let mut private: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for table in tables(words) {
             for width in [1, 2, 3] {
-                match (table.entries(memory, width)?, width) {
-                    (Some(entries), 1) => device.sets.push(entries.iter().map(|e| e[0]).collect()),
-                    (Some(entries), 3) => {
-                        private.extend(entries.iter().map(|e| (e[2], (e[0], e[1]))));
-                    }
+                let values = table.values(memory, width)?;
+                match width {
+                    _ if values.len() != table.count => {}
+                    1 => device.sets.push(values.iter().map(|it| it[0]).collect()),
+                    3 => private.extend(values.iter().map(|it| (it[2], (it[0], it[1])))),
                     _ => {}
                 }
             }
@@ -437,28 +440,28 @@ fn tables(words: &[u64]) -> impl Iterator<Item = Table> {
 }
 
 impl Table {
-    /// Its values, if they have so many words.
-    fn entries(&self, memory: &impl Words, width: usize) -> Read<Option<Vec<Vec<u64>>>> {
+    /// Its values, if they have so many words: if there are as many as it counts.
+    fn values(&self, memory: &impl Words, width: usize) -> Read<Vec<Vec<u64>>> {
         let words = one(memory, self.entries, self.slots * (width + 1))?;
         let all = words.chunks_exact(width + 1);
         // A slot is empty if its distance from the place of its value is negative.
         let used = all.filter(|slot| (slot[0] as u8).cast_signed() >= 0);
-        let values: Vec<_> = used.map(|slot| slot[1..].to_vec()).collect();
-        Ok((values.len() == self.count).then_some(values))
+        Ok(used.map(|slot| slot[1..].to_vec()).collect())
     }
 }
 
-/// Allocated blocks, with their addresses, by the allocator's tables.
-fn live_blocks(memory: &impl Words, words: &[u64]) -> Read<HashMap<u64, u64>> {
-    let mut live = HashMap::new();
+/// Allocated blocks, with their addresses, by the allocator's tables, and whether one of these changes.
+fn live_blocks(memory: &impl Words, words: &[u64]) -> Read<(HashMap<u64, u64>, bool)> {
+    let (mut live, mut is_torn) = (HashMap::new(), false);
     for table in tables(words) {
-        let entries = table.entries(memory, 2)?.ok_or(Unread::Changed)?;
+        let entries = table.values(memory, 2)?;
+        is_torn |= entries.len() != table.count;
         live.extend(entries.iter().map(|entry| (entry[1], entry[0])));
         if live.len() > MAX_BLOCKS {
             return Err(Unread::Unreadable);
         }
     }
-    Ok(live)
+    Ok((live, is_torn))
 }
 
 /// Where blocks have their address and their pool.
