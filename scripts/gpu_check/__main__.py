@@ -29,6 +29,7 @@ from blocks import check_blocks, check_blocks_paced, check_census, check_jax_mem
 from copies import check_copies_by_line, check_copies_late, check_copies_started, check_throughput, check_unified
 from cost import (
     CALLS,
+    SECONDS_OF_STEPS,
     TRAINING_STEP,
     measure_activity,
     measure_call,
@@ -244,6 +245,7 @@ CHECKS = {
     "cost of a hit": (measure_hits,),
     "cost of a training step": (measure_step, TRAINING_STEP),
     "cost of a training step's tensors": (measure_step, "pairs=50000"),
+    "cost of a census": (measure_step, SECONDS_OF_STEPS),
     "cost of a large training step": (measure_step, "large=40"),
     "cost of the first second": (measure_first_second,),
     "cost under other tools": (measure_tools,),

@@ -57,7 +57,6 @@ STEP_MODES = {
     f"{EMPTY_PROGRAMS} of --memleak": Empty(("--memleak",)),
     **WITHOUT_STACKS,
     "--memleak": ("--memleak",),
-    "--memleak --tensors census": ("--memleak", "--tensors", "census"),
     f"{EMPTY_PROGRAMS} of all three": Empty(ALL_MODES),
     "all three": ALL_MODES,
 }
@@ -69,10 +68,14 @@ TENSOR_MODES = {
     "PyTorch's history of Python stacks": Setting("history=1"),
     "PyTorch's history of all stacks": Setting("history=2"),
 }
+CENSUS = ("--memleak", "--tensors", "census")
+# Longer than several windows of a census.
+SECONDS_OF_STEPS = "train=600"
 # The timed steps of torch_cost.py: what each is, its unit, the modes, and the rounds.
 STEPS = {
     TRAINING_STEP: ("a PyTorch training step", "ms", STEP_MODES, STEP_ROUNDS),
     "pairs=50000": ("a cached tensor given and taken back", "us", TENSOR_MODES, ROUNDS),
+    SECONDS_OF_STEPS: ("a PyTorch training step", "ms", {"untraced": None, "census": CENSUS}, STEP_ROUNDS),
     "large=40": ("a training step that the GPU is busy with", "ms", MEMORY_MODES, ROUNDS),
 }
 
