@@ -53,6 +53,7 @@ pub(super) fn read(memory: &impl Words, root: u64) -> Read<Vec<DeviceBlocks>> {
     let mut raw = Blocks::default();
     raw.add(memory, live.keys().copied())?;
     if is_torn {
+        // Not before: what a try has read is read ahead in the next one.
         return Err(Unread::Changed);
     }
     let [ptr_at, pool_at] = places(memory, &live, &raw)?;
